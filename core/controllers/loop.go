@@ -21,12 +21,14 @@ import (
 
 // Loop is one control loop: sources put keys into a queue, workers take them out
 // and reconcile. A key is reconciled by one worker at a time; keys that fail come
-// back with a growing delay.
+// back with a growing delay, and those that come again and again although they succeed are
+// worked on 10 times a second, after a burst of 200.
 type Loop[K comparable] struct {
 	name      string
 	workers   int
 	reconcile func(context.Context, K) error
 	queue     workqueue.TypedRateLimitingInterface[K]
+	pace      pace[K]
 	log       *slog.Logger
 	tracer    oteltrace.Tracer
 
@@ -150,6 +152,14 @@ func (l *Loop[K]) work(ctx context.Context) {
 // once reconciles one key and decides when it comes again.
 func (l *Loop[K]) once(ctx context.Context, key K) {
 	if ctx.Err() != nil {
+		return
+	}
+	if wait, long := l.pace.take(key, time.Now()); wait > 0 {
+		if long {
+			l.log.WarnContext(ctx, "a key is worked on without end, and is slowed down: something may be undoing what is done about it",
+				"key", fmt.Sprint(key), "for", paceLong)
+		}
+		l.queue.AddAfter(key, wait)
 		return
 	}
 	step := newStep()

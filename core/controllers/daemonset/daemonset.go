@@ -57,6 +57,7 @@ type Controller struct {
 	pods      cache.Indexer
 	revisions *revision.Store
 	expected  *controllers.Expectations
+	vanished  *controllers.Vanished
 	failed    *flowcontrol.Backoff
 	loop      *controllers.Loop[controllers.Key]
 }
@@ -76,7 +77,7 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 	c := &Controller{
 		client: env.Client, recorder: recorder, writer: controllers.PodWriter{Client: env.Client, Recorder: recorder},
 		sets: apps.DaemonSets().Lister(), nodes: core.Nodes().Lister(), pods: pods.GetIndexer(), revisions: revisions,
-		expected: controllers.NewExpectations(), failed: flowcontrol.NewBackOff(firstBackoff, lastBackoff),
+		expected: controllers.NewExpectations(), vanished: controllers.NewVanished(), failed: flowcontrol.NewBackOff(firstBackoff, lastBackoff),
 	}
 	c.loop = controllers.NewLoop(env, "daemonset-controller", workers, c.reconcile)
 	c.loop.Watch(apps.DaemonSets().Informer(), controllers.Changes(func(old, current metav1.Object) {
@@ -88,11 +89,7 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 	}))
 	c.loop.Watch(pods, controllers.Changes(c.podChanged))
 	c.loop.Watch(core.Nodes().Informer(), controllers.Changes(c.nodeChanged))
-	c.loop.Watch(revisions.Informer, controllers.EachObject(func(r metav1.Object) {
-		if ref := metav1.GetControllerOfNoCopy(r); ref != nil && ref.Kind == daemonSetKind.Kind {
-			c.loop.Add(controllers.Key{Namespace: r.GetNamespace(), Name: ref.Name})
-		}
-	}))
+	c.loop.Watch(revisions.Informer, controllers.Changes(c.revisionChanged))
 	c.loop.Beside(c.forgetBackoffs)
 	return c, nil
 }
@@ -114,6 +111,21 @@ func (c *Controller) forgetBackoffs(ctx context.Context) {
 	}
 }
 
+func (c *Controller) revisionChanged(old, current metav1.Object) {
+	r := current
+	if r == nil {
+		r = old
+	}
+	key, ok := c.ownerOf(r)
+	if !ok {
+		return
+	}
+	if current == nil {
+		c.vanished.Note(key)
+	}
+	c.loop.Add(key)
+}
+
 func (c *Controller) podChanged(old, current metav1.Object) {
 	before, _ := old.(*corev1.Pod)
 	pod, _ := current.(*corev1.Pod)
@@ -121,6 +133,7 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 		if key, ok := c.ownerOf(before); ok {
 			if pod == nil || pod.DeletionTimestamp != nil {
 				c.expected.Deleted(key, before.UID)
+				c.vanished.Note(key)
 			}
 			c.loop.Add(key)
 		}
@@ -133,6 +146,7 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 			c.expected.Created(key, 1)
 			if pod.DeletionTimestamp != nil {
 				c.expected.Deleted(key, pod.UID)
+				c.vanished.Note(key)
 			}
 		}
 		c.loop.Add(key)
@@ -144,13 +158,14 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 	}
 }
 
-func (c *Controller) ownerOf(pod *corev1.Pod) (controllers.Key, bool) {
-	ref := metav1.GetControllerOfNoCopy(pod)
+// ownerOf is the cached set that controls a pod or a revision.
+func (c *Controller) ownerOf(child metav1.Object) (controllers.Key, bool) {
+	ref := metav1.GetControllerOfNoCopy(child)
 	if ref == nil || ref.Kind != daemonSetKind.Kind {
 		return controllers.Key{}, false
 	}
-	set, err := c.sets.DaemonSets(pod.Namespace).Get(ref.Name)
-	return controllers.Key{Namespace: pod.Namespace, Name: ref.Name}, err == nil && set.UID == ref.UID
+	set, err := c.sets.DaemonSets(child.GetNamespace()).Get(ref.Name)
+	return controllers.Key{Namespace: child.GetNamespace(), Name: ref.Name}, err == nil && set.UID == ref.UID
 }
 
 func (c *Controller) queueAdopters(pod *corev1.Pod) {
@@ -183,6 +198,7 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	set, err := c.sets.DaemonSets(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		c.expected.Forget(key)
+		c.vanished.Forget(key)
 		return nil
 	}
 	if err != nil {
@@ -293,6 +309,9 @@ func (c *Controller) history(ctx context.Context, set *appsv1.DaemonSet,
 		current, err = c.revisions.Renumber(ctx, current, next)
 		return current, old, err
 	}
+	if err := c.vanished.Sure(ctx, set, c.fresh(set)); err != nil {
+		return nil, nil, err
+	}
 	current, err = c.revisions.Create(ctx, newRevision(set, data, next))
 	if errors.Is(err, revision.ErrCollision) {
 		return nil, nil, errors.Join(err, c.countCollision(ctx, set))
@@ -346,6 +365,11 @@ func (c *Controller) carryOut(ctx context.Context, key controllers.Key, in situa
 	create, remove := p.create[:min(len(p.create), burst)], p.remove[:min(len(p.remove), burst)]
 	if len(create)+len(remove) == 0 {
 		return nil
+	}
+	if len(create) > 0 {
+		if err := c.vanished.Sure(ctx, in.set, c.fresh(in.set)); err != nil {
+			return err
+		}
 	}
 	uids := make([]types.UID, len(remove))
 	for i, pod := range remove {

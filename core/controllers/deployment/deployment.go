@@ -43,6 +43,7 @@ type Controller struct {
 	setLister   appslisters.ReplicaSetLister
 	pods        cache.Indexer
 	written     *controllers.Written
+	vanished    *controllers.Vanished
 	loop        *controllers.Loop[controllers.Key]
 }
 
@@ -61,6 +62,7 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 		setLister:   apps.ReplicaSets().Lister(),
 		pods:        pods.GetIndexer(),
 		written:     controllers.NewWritten(),
+		vanished:    controllers.NewVanished(),
 	}
 	c.loop = controllers.NewLoop(env, "deployment-controller", workers, c.reconcile)
 	c.loop.Watch(apps.Deployments().Informer(), controllers.Changes(func(old, current metav1.Object) {
@@ -83,6 +85,7 @@ func (c *Controller) setChanged(old, current metav1.Object) {
 		c.written.Forget(old.GetUID())
 		if ref := metav1.GetControllerOfNoCopy(old); ref != nil {
 			c.written.Appeared(ref.UID, old.GetUID())
+			c.noteVanished(old, ref)
 		}
 		c.queueOwner(old)
 		return
@@ -97,6 +100,12 @@ func (c *Controller) setChanged(old, current metav1.Object) {
 	// Adoption is only worth a look at all Deployments when the labels are news.
 	if old == nil || metav1.GetControllerOfNoCopy(old) != nil || !labels.Equals(old.GetLabels(), current.GetLabels()) {
 		c.queueAdopters(current)
+	}
+}
+
+func (c *Controller) noteVanished(rs metav1.Object, owner *metav1.OwnerReference) {
+	if d, err := c.deployments.Deployments(rs.GetNamespace()).Get(owner.Name); err == nil && d.UID == owner.UID {
+		c.vanished.Note(cache.MetaObjectToName(d))
 	}
 }
 
@@ -142,6 +151,7 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	d, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
+		c.vanished.Forget(key)
 		return nil
 	}
 	if err != nil {
@@ -183,16 +193,19 @@ func (c *Controller) claim(ctx context.Context, d *appsv1.Deployment) ([]*appsv1
 		return nil, err
 	}
 	return controllers.ClaimAll(ctx, &controllers.Claim{
-		Owner: d, Kind: deploymentKind, Selector: selector,
-		Fresh: func(ctx context.Context) (metav1.Object, error) {
-			return c.client.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
-		},
+		Owner: d, Kind: deploymentKind, Selector: selector, Fresh: c.fresh(d),
 		Patch: func(ctx context.Context, obj metav1.Object, patch []byte) error {
 			_, err := c.client.AppsV1().ReplicaSets(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.StrategicMergePatchType, patch,
 				metav1.PatchOptions{})
 			return err
 		},
 	}, all)
+}
+
+func (c *Controller) fresh(d *appsv1.Deployment) func(context.Context) (metav1.Object, error) {
+	return func(ctx context.Context) (metav1.Object, error) {
+		return c.client.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
+	}
 }
 
 // unseenFor is after how long the server is asked about a set that we created and
@@ -309,6 +322,9 @@ func (c *Controller) writeStatus(ctx context.Context, d *appsv1.Deployment) erro
 // cache doesn't show it yet, or a hash collision: then the count that goes into the
 // hash is raised, and the next plan has another name.
 func (c *Controller) createSet(ctx context.Context, d *appsv1.Deployment, p plan) error {
+	if err := c.vanished.Sure(ctx, d, c.fresh(d)); err != nil {
+		return err
+	}
 	sets := c.client.AppsV1().ReplicaSets(d.Namespace)
 	created, err := sets.Create(ctx, p.create, metav1.CreateOptions{})
 	switch {

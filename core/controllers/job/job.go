@@ -55,6 +55,7 @@ type Controller struct {
 	pods     cache.Indexer
 	expected *controllers.Expectations
 	written  *controllers.Written
+	vanished *controllers.Vanished
 	loop     *controllers.Loop[controllers.Key]
 	orphans  *controllers.Loop[controllers.Key]
 
@@ -73,7 +74,7 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 	c := &Controller{
 		client: env.Client, recorder: recorder, writer: controllers.PodWriter{Client: env.Client, Recorder: recorder},
 		jobs: jobs.Lister(), podList: pods.Lister(), pods: pods.Informer().GetIndexer(),
-		expected: controllers.NewExpectations(), written: controllers.NewWritten(),
+		expected: controllers.NewExpectations(), written: controllers.NewWritten(), vanished: controllers.NewVanished(),
 		backoffs: map[types.UID]backoff{}, released: map[types.UID]map[types.UID]bool{},
 	}
 	c.loop = controllers.NewLoop(env, "job-controller", workers, c.reconcile)
@@ -120,6 +121,7 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 			}
 			if pod == nil || pod.DeletionTimestamp != nil {
 				c.expected.Deleted(key, before.UID)
+				c.vanished.Note(key)
 			}
 			c.loop.Add(key)
 		}
@@ -133,6 +135,7 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 		c.expected.Created(key, 1)
 		if pod.DeletionTimestamp != nil {
 			c.expected.Deleted(key, pod.UID)
+			c.vanished.Note(key)
 		}
 		c.loop.Add(key)
 	case ok:
@@ -188,6 +191,7 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	job, err := c.jobs.Jobs(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		c.expected.Forget(key)
+		c.vanished.Forget(key)
 		return nil
 	}
 	if err != nil || managedElsewhere(job) {
@@ -283,9 +287,7 @@ func (c *Controller) claim(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod
 	}
 	pods, err := controllers.ClaimAll(ctx, &controllers.Claim{
 		Owner: job, Kind: jobKind, Selector: selector, Patch: c.writer.Patch, Finalizers: []string{batchv1.JobTrackingFinalizer},
-		Fresh: func(ctx context.Context) (metav1.Object, error) {
-			return c.client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
-		},
+		Fresh: c.fresh(job),
 	}, all)
 	for i, pod := range pods {
 		if !metav1.IsControlledBy(pod, job) && !hasFinalizer(pod) {
@@ -294,6 +296,12 @@ func (c *Controller) claim(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod
 		}
 	}
 	return pods, err
+}
+
+func (c *Controller) fresh(job *batchv1.Job) func(context.Context) (metav1.Object, error) {
+	return func(ctx context.Context) (metav1.Object, error) {
+		return c.client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
+	}
 }
 
 func (c *Controller) writeStatus(ctx context.Context, job *batchv1.Job, p plan) (*batchv1.Job, error) {
@@ -330,6 +338,9 @@ func (c *Controller) actOnPods(ctx context.Context, key controllers.Key, job *ba
 	}
 	if len(p.create) == 0 {
 		return 0, nil
+	}
+	if err := c.vanished.Sure(ctx, job, c.fresh(job)); err != nil {
+		return 0, err
 	}
 	c.expected.Expect(key, len(p.create))
 	made, err = controllers.SlowStart(len(p.create), func(i int) error {

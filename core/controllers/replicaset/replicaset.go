@@ -34,6 +34,7 @@ type Controller struct {
 	pods     cache.Indexer
 	writer   controllers.PodWriter
 	expected *controllers.Expectations
+	vanished *controllers.Vanished
 	loop     *controllers.Loop[controllers.Key]
 }
 
@@ -57,6 +58,7 @@ func build(env controllers.Env, workers int, k kind) (*Controller, error) {
 		pods:     pods.GetIndexer(),
 		writer:   controllers.PodWriter{Client: env.Client, Recorder: env.Recorder(k.component)},
 		expected: controllers.NewExpectations(),
+		vanished: controllers.NewVanished(),
 	}
 	c.loop = controllers.NewLoop(env, k.name, workers, c.reconcile)
 	c.loop.Watch(k.informer, controllers.Changes(func(old, current metav1.Object) {
@@ -92,6 +94,7 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 				c.expected.Created(key, 1)
 			}
 			c.expected.Deleted(key, gone.UID)
+			c.vanished.Note(key)
 			c.loop.Add(key)
 		}
 		return
@@ -140,6 +143,7 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	rs, owner, err := c.get(key)
 	if apierrors.IsNotFound(err) {
 		c.expected.Forget(key)
+		c.vanished.Forget(key)
 		return nil
 	}
 	if err != nil {
@@ -170,6 +174,9 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	} else if rs.DeletionTimestamp == nil {
 		failure = c.scale(ctx, key, rs, owner, active)
 	}
+	if errors.Is(failure, controllers.ErrStale) {
+		return failure // the status would be another set's, too
+	}
 	next, wait := status(rs, active, terminating, failure, time.Now())
 	if err := c.updateStatus(ctx, rs, next); err != nil {
 		return errors.Join(failure, err)
@@ -183,11 +190,12 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 func (c *Controller) claim(ctx context.Context, rs *appsv1.ReplicaSet, selector labels.Selector,
 	pods []*corev1.Pod,
 ) ([]*corev1.Pod, error) {
-	claim := &controllers.Claim{
-		Owner: rs, Kind: c.gvk, Selector: selector, Patch: c.writer.Patch,
-		Fresh: func(ctx context.Context) (metav1.Object, error) { return c.live(ctx, cache.MetaObjectToName(rs)) },
-	}
+	claim := &controllers.Claim{Owner: rs, Kind: c.gvk, Selector: selector, Patch: c.writer.Patch, Fresh: c.fresh(rs)}
 	return controllers.ClaimAll(ctx, claim, pods)
+}
+
+func (c *Controller) fresh(rs *appsv1.ReplicaSet) func(context.Context) (metav1.Object, error) {
+	return func(ctx context.Context) (metav1.Object, error) { return c.live(ctx, cache.MetaObjectToName(rs)) }
 }
 
 // scale carries out the decision about these pods.
@@ -209,6 +217,9 @@ func (c *Controller) scale(ctx context.Context, key controllers.Key, rs *appsv1.
 }
 
 func (c *Controller) create(ctx context.Context, key controllers.Key, rs *appsv1.ReplicaSet, owner controllers.Owner, n int) error {
+	if err := c.vanished.Sure(ctx, rs, c.fresh(rs)); err != nil {
+		return err
+	}
 	c.expected.Expect(key, n)
 	ref := metav1.NewControllerRef(rs, c.gvk)
 	made, err := controllers.SlowStart(n, func(int) error {

@@ -56,6 +56,7 @@ type Controller struct {
 	revisions   *revision.Store
 	written     *controllers.Written
 	expected    *controllers.Expectations // deletions only: creations have names
+	vanished    *controllers.Vanished
 	loop        *controllers.Loop[controllers.Key]
 }
 
@@ -74,6 +75,7 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 		client: env.Client, recorder: env.Recorder("statefulset-controller"),
 		sets: apps.StatefulSets().Lister(), claimLister: core.PersistentVolumeClaims().Lister(),
 		pods: pods.GetIndexer(), revisions: revisions, written: controllers.NewWritten(), expected: controllers.NewExpectations(),
+		vanished: controllers.NewVanished(),
 	}
 	c.loop = controllers.NewLoop(env, "statefulset-controller", workers, c.reconcile)
 	c.loop.Watch(apps.StatefulSets().Informer(), controllers.Changes(func(old, current metav1.Object) {
@@ -102,6 +104,7 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 				key := controllers.Key{Namespace: pod.GetNamespace(), Name: ref.Name}
 				if current == nil || current.GetDeletionTimestamp() != nil {
 					c.expected.Deleted(key, pod.GetUID())
+					c.noteVanished(key, ref.UID)
 				}
 				c.loop.Add(key)
 			}
@@ -111,6 +114,12 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 			len(old.GetOwnerReferences()) > 0) {
 			c.queueAdopters(p)
 		}
+	}
+}
+
+func (c *Controller) noteVanished(key controllers.Key, owner types.UID) {
+	if set, err := c.sets.StatefulSets(key.Namespace).Get(key.Name); err == nil && set.UID == owner {
+		c.vanished.Note(key)
 	}
 }
 
@@ -127,6 +136,7 @@ func (c *Controller) queueAdopters(pod *corev1.Pod) {
 func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	set, err := c.sets.StatefulSets(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
+		c.vanished.Forget(key)
 		return nil
 	}
 	if err != nil {
@@ -140,9 +150,7 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	if !ok {
 		return nil
 	}
-	fresh := func(ctx context.Context) (metav1.Object, error) {
-		return c.client.AppsV1().StatefulSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
-	}
+	fresh := c.fresh(set)
 	history, err := c.revisions.Owned(ctx, set, setKind, selector, fresh)
 	if err != nil {
 		return err
@@ -170,6 +178,12 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	return errors.Join(failure, c.prune(ctx, set, pods, history, current, update))
 }
 
+func (c *Controller) fresh(set *appsv1.StatefulSet) func(context.Context) (metav1.Object, error) {
+	return func(ctx context.Context) (metav1.Object, error) {
+		return c.client.AppsV1().StatefulSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
+	}
+}
+
 // pick finds the revision of the template, made if it is new, and the one that the
 // pods had before.
 func (c *Controller) pick(ctx context.Context, set *appsv1.StatefulSet,
@@ -191,6 +205,9 @@ func (c *Controller) pick(ctx context.Context, set *appsv1.StatefulSet,
 	}
 	switch {
 	case update == nil:
+		if err := c.vanished.Sure(ctx, set, c.fresh(set)); err != nil {
+			return nil, nil, err
+		}
 		update, err = c.revisions.Create(ctx, newRevision(set, data, next))
 		if errors.Is(err, revision.ErrCollision) {
 			return nil, nil, errors.Join(err, c.countCollision(ctx, set))
@@ -248,6 +265,11 @@ func (c *Controller) claim(ctx context.Context, set *appsv1.StatefulSet, selecto
 }
 
 func (c *Controller) carryOut(ctx context.Context, set *appsv1.StatefulSet, p plan, revisions map[string]*appsv1.ControllerRevision) error {
+	if len(p.create) > 0 {
+		if err := c.vanished.Sure(ctx, set, c.fresh(set)); err != nil {
+			return err
+		}
+	}
 	_, err := controllers.SlowStart(len(p.create), func(i int) error {
 		return c.create(ctx, set, p.create[i], revisions[p.create[i].revision])
 	})

@@ -45,12 +45,27 @@ type call struct {
 	release chan verdict
 }
 
+// acts holds a write against who leads: a component of which only one may act does so as
+// long as it leads, and no longer.
+func (l *life) acts(req *http.Request) {
+	if l.part.role == "" || req.Method == http.MethodGet || strings.Contains(req.URL.Path, "/leases") || strings.HasSuffix(req.URL.Path, "/events") {
+		return
+	}
+	l.w.mu.Lock()
+	leads := l.w.leading[l.part.role]
+	l.w.mu.Unlock()
+	if leads != l {
+		l.w.fail("%s writes, and does not lead: %s %s", l.id, req.Method, req.URL.Path)
+	}
+}
+
 // gate is where calls wait.
 type gate struct {
 	mu      sync.Mutex
 	waiting []*call
 	serials map[string]int
-	open    bool // nothing waits any more
+	open    bool                  // nothing waits any more
+	stuck   func(key string) bool // deliveries that wait all the same; nil = none
 }
 
 func newGate() *gate { return &gate{serials: map[string]int{}} }
@@ -62,7 +77,7 @@ func (g *gate) wait(ctx context.Context, l *life, key string, watch bool) (verdi
 		g.mu.Unlock()
 		return refuse, errDied
 	}
-	if g.open {
+	if g.open && !(watch && g.stuck != nil && g.stuck(key)) {
 		g.mu.Unlock()
 		l.part.passed(key)
 		return pass, nil
@@ -104,7 +119,7 @@ func (g *gate) choose(c *call, v verdict) {
 // opened lets everything pass from now on, or has it wait.
 func (g *gate) opened(open bool) {
 	g.mu.Lock()
-	g.open = open
+	g.open, g.stuck = open, nil
 	waiting := g.waiting
 	g.waiting = nil
 	g.mu.Unlock()
@@ -113,9 +128,26 @@ func (g *gate) opened(open bool) {
 	}
 }
 
+// stick has deliveries of watches wait, although the gate is open, until it is told of others.
+func (g *gate) stick(which func(key string) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stuck = which
+	g.waiting = slices.DeleteFunc(g.waiting, func(c *call) bool {
+		if g.open && c.watch && (which == nil || !which(c.key)) {
+			c.release <- pass
+			return true
+		}
+		return false
+	})
+}
+
 // life is one run of a component, from its start to its death.
 type life struct {
 	part *part
+	w    *world
+	id   string // another one in each life
+	at   *server
 	dead bool          // under the gate's lock
 	died chan struct{} // closed with it
 }
@@ -152,7 +184,11 @@ func (t *gated) name(req *http.Request) string {
 	for _, v := range volatile {
 		q.Del(v)
 	}
-	return strings.TrimSuffix(fmt.Sprintf("%s %s %s?%s", t.life.part.name, req.Method, req.URL.Path, q.Encode()), "?")
+	what := ""
+	if strings.Contains(req.Header.Get("Accept"), "PartialObjectMetadata") {
+		what = "metadata of "
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%s %s %s%s?%s", t.life.part.name, req.Method, what, req.URL.Path, q.Encode()), "?")
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -166,6 +202,7 @@ func (t *gated) RoundTrip(req *http.Request) (*http.Response, error) {
 	case v == refuse, v == cut, v == lose && (watch || req.Method == http.MethodGet):
 		return nil, errRefused
 	}
+	t.life.acts(req)
 	resp, err := t.next.RoundTrip(req)
 	switch {
 	case err != nil:
@@ -182,17 +219,17 @@ func (t *gated) RoundTrip(req *http.Request) (*http.Response, error) {
 	if v == lose {
 		return nil, errLost
 	}
-	if t.isDead() {
+	if t.gate.isDead(t.life) {
 		return nil, errDied
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(all))
 	return resp, nil
 }
 
-func (t *gated) isDead() bool {
-	t.gate.mu.Lock()
-	defer t.gate.mu.Unlock()
-	return t.life.dead
+func (g *gate) isDead(l *life) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return l.dead
 }
 
 // delivery is the body of a watch, each piece of which waits at the gate.

@@ -25,6 +25,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/run/leader"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 	"github.com/wasmplane/wasmplane/core/scheduler/native/claims"
@@ -130,10 +131,13 @@ func (l *lagged) Batches() <-chan store.Batch { return l.batches }
 // part is a component that may die and be started again.
 type part struct {
 	name string
+	role string // one of those of a role acts at a time; empty = it acts whenever it runs
 	// begin makes and runs it as a client of a server until ctx ends.
-	begin func(ctx context.Context, w *world, as func(name string) (*client.Set, error)) error
+	begin func(ctx context.Context, l *life) error
 
-	life   *life // nil = it does not run
+	lives  int
+	life   *life   // nil = it does not run
+	first  *server // that it is started at; nil = the first one
 	server *server
 	end    func()
 	done   <-chan error
@@ -145,15 +149,55 @@ type part struct {
 
 // start runs the part as a client of a server.
 func (w *world) start(p *part, s *server) {
-	l := &life{part: p, died: make(chan struct{})}
+	p.lives++
+	l := &life{part: p, w: w, id: fmt.Sprintf("%s, life %d", p.name, p.lives), at: s, died: make(chan struct{})}
 	ctx, cancel := context.WithCancel(w.ctx)
 	p.life, p.server, p.end = l, s, cancel
 	p.done = run.Go(p.name, func() error {
-		return p.begin(ctx, w, func(name string) (*client.Set, error) {
-			own := client.InMemory(s.parts.LocalHandler(), &user.DefaultInfo{Name: name, Groups: []string{user.SystemPrivilegedGroup}}, name)
-			return client.New(w.gate.through(own, l))
-		})
+		if p.role != "" {
+			return l.stand(ctx)
+		}
+		return p.begin(ctx, l)
 	})
+}
+
+// as are clients of the life's server whose requests wait at the gate.
+func (l *life) as(name string) (*client.Set, error) {
+	own := client.InMemory(l.at.parts.LocalHandler(), &user.DefaultInfo{Name: name, Groups: []string{user.SystemPrivilegedGroup}}, name)
+	return client.New(l.w.gate.through(own, l))
+}
+
+// stand competes for the role's lease, and works as long as it leads.
+func (l *life) stand(ctx context.Context) error {
+	set, err := l.as(l.part.role)
+	if err != nil {
+		return err
+	}
+	// Twice what upstream takes: the lease is not what most of the steps are to be about.
+	return leader.Election{
+		Client: set.Kube, Namespace: "kube-system", Name: l.part.role, Identity: l.id, Logger: slog.New(slog.DiscardHandler),
+		LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 4 * time.Second,
+	}.Stand(ctx, l.lead)
+}
+
+// lead works, and holds who else does against it.
+func (l *life) lead(ctx context.Context) error {
+	l.w.mu.Lock()
+	other := l.w.leading[l.part.role]
+	l.w.leading[l.part.role] = l
+	l.w.mu.Unlock()
+	l.w.say("%s leads", l.id)
+	if other != nil && !l.w.gate.isDead(other) {
+		l.w.fail("two lead: %s, and %s beside it", other.id, l.id)
+	}
+	defer func() {
+		l.w.mu.Lock()
+		defer l.w.mu.Unlock()
+		if l.w.leading[l.part.role] == l {
+			delete(l.w.leading, l.part.role)
+		}
+	}()
+	return l.part.begin(ctx, l)
 }
 
 // kill ends a part at once: nothing that it asks for from now on happens.
@@ -166,9 +210,9 @@ func (w *world) kill(p *part) {
 	p.life = nil
 }
 
-func controllers(ctx context.Context, _ *world, as func(string) (*client.Set, error)) error {
+func controllers(ctx context.Context, l *life) error {
 	m, err := all.New(all.Config{
-		Clients: func(account string) (*client.Set, error) { return as("system:serviceaccount:kube-system:" + account) },
+		Clients: func(account string) (*client.Set, error) { return l.as("system:serviceaccount:kube-system:" + account) },
 	})
 	if err != nil {
 		return err
@@ -176,8 +220,8 @@ func controllers(ctx context.Context, _ *world, as func(string) (*client.Set, er
 	return m.Run(ctx)
 }
 
-func schedule(ctx context.Context, _ *world, as func(string) (*client.Set, error)) error {
-	set, err := as("system:kube-scheduler")
+func schedule(ctx context.Context, l *life) error {
+	set, err := l.as("system:kube-scheduler")
 	if err != nil {
 		return err
 	}
@@ -203,8 +247,8 @@ type machine struct {
 	engine *simulated.Engine
 }
 
-func (m *machine) kubelet(ctx context.Context, _ *world, as func(string) (*client.Set, error)) error {
-	set, err := as("system:node:" + m.name)
+func (m *machine) kubelet(ctx context.Context, l *life) error {
+	set, err := l.as("system:node:" + m.name)
 	if err != nil {
 		return err
 	}
@@ -234,7 +278,17 @@ func (w *world) populate(nodes int) error {
 	if w.network, err = simulated.NewNetwork(netip.MustParsePrefix("10.1.0.0/16")); err != nil {
 		return err
 	}
-	w.parts = []*part{{name: "controllers", begin: controllers}, {name: "scheduler", begin: schedule}}
+	w.parts = []*part{
+		{name: "controllers a", role: "kube-controller-manager", begin: controllers},
+		{name: "scheduler a", role: "kube-scheduler", begin: schedule},
+		{name: "controllers b", role: "kube-controller-manager", begin: controllers},
+		{name: "scheduler b", role: "kube-scheduler", begin: schedule},
+	}
+	for i, s := range w.servers {
+		a := &auditor{name: "auditor " + s.name, w: w}
+		w.auditors = append(w.auditors, a)
+		w.parts = append(w.parts, &part{name: a.name, begin: a.run, first: w.servers[i]})
+	}
 	for i := range nodes {
 		m := &machine{name: fmt.Sprintf("node-%d", i+1)}
 		if err := w.power(m); err != nil {
@@ -245,7 +299,10 @@ func (w *world) populate(nodes int) error {
 	}
 	for _, p := range w.parts {
 		p.passed = w.passed
-		w.start(p, w.servers[0])
+		if p.first == nil {
+			p.first = w.servers[0]
+		}
+		w.start(p, p.first)
 	}
 	return nil
 }

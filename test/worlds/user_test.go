@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
 )
 
 const namespace = "default"
@@ -26,6 +28,7 @@ type asked struct {
 	w    *world
 	want map[string]*workload // by kind and name
 	next int                  // generation of templates
+	made int                  // volumes
 }
 
 // workload is one object that the user made.
@@ -33,6 +36,7 @@ type workload struct {
 	kind, name string
 	pods       int32 // how many there should be
 	gone       bool
+	fails      bool   // it is a Job whose pods fail
 	version    string // of its template
 }
 
@@ -54,6 +58,10 @@ func (a *asked) something() {
 		a.removePod(have)
 	case a.w.chance(6):
 		a.cordon()
+	case a.w.chance(6):
+		a.recycle()
+	case a.w.chance(4):
+		a.giveUp()
 	case kind == "Job":
 	case a.w.chance(2):
 		a.change(have, n, have.version)
@@ -94,6 +102,7 @@ func (a *asked) create(kind, name string, n int32) {
 	apps := a.w.user.Kube.AppsV1()
 	o, ctx := metav1.CreateOptions{}, a.w.ctx
 	var err error
+	fails := false
 	switch kind {
 	case "Deployment":
 		_, err = apps.Deployments(namespace).Create(ctx, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: selector, Template: pods}}, o)
@@ -102,6 +111,7 @@ func (a *asked) create(kind, name string, n int32) {
 		if a.w.chance(2) {
 			s.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
 		}
+		s.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{claimTemplate(name)}
 		_, err = apps.StatefulSets(namespace).Create(ctx, s, o)
 	case "DaemonSet":
 		n = int32(len(a.w.machines))
@@ -109,15 +119,20 @@ func (a *asked) create(kind, name string, n int32) {
 	case "Job":
 		n++
 		pods.Spec.RestartPolicy = corev1.RestartPolicyNever
+		limit := int32(1000)
+		if fails = a.w.chance(3); fails {
+			limit = failures
+			pods.Annotations[simulated.Prefix+"exit-code"] = "1"
+		}
 		_, err = a.w.user.Kube.BatchV1().Jobs(namespace).Create(ctx, &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{
-			Completions: &n, Parallelism: ptr.To(1 + n/2), BackoffLimit: ptr.To[int32](1000), Template: pods,
+			Completions: &n, Parallelism: ptr.To(1 + n/2), BackoffLimit: &limit, Template: pods,
 		}}, o)
 	}
 	// What was deleted in the foreground is there until its dependents are gone.
-	if !a.done(err, apierrors.IsAlreadyExists, "create %s %s with %d pods", kind, name, n) {
+	if !a.done(err, apierrors.IsAlreadyExists, "create %s %s with %d pods, which fail: %v", kind, name, n, fails) {
 		return
 	}
-	a.want[kind+"/"+name] = &workload{kind: kind, name: name, pods: n, version: "1"}
+	a.want[kind+"/"+name] = &workload{kind: kind, name: name, pods: n, version: "1", fails: fails}
 	if kind != "Deployment" {
 		return
 	}
@@ -202,6 +217,7 @@ func (a *asked) missing() []string {
 	var out []string
 	miss := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	a.uncordon(miss)
+	a.recycle()
 	for _, key := range slices.Sorted(maps.Keys(a.want)) {
 		l := a.want[key]
 		pods := a.pods(l.name)
@@ -297,6 +313,7 @@ func (a *asked) running(l *workload, pods []corev1.Pod, miss func(string, ...any
 		var s *appsv1.StatefulSet
 		if s, err = a.w.user.Kube.AppsV1().StatefulSets(namespace).Get(ctx, l.name, o); err == nil {
 			generation, observed, ready = s.Generation, s.Status.ObservedGeneration, min(s.Status.AvailableReplicas, s.Status.CurrentReplicas)
+			a.bound(l, miss)
 		}
 	case "DaemonSet":
 		var s *appsv1.DaemonSet
@@ -341,15 +358,21 @@ func (a *asked) job(l *workload, pods []corev1.Pod, miss func(string, ...any)) {
 		miss("Job %s: %v", l.name, err)
 		return
 	}
-	complete := slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-		return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
-	})
-	if !complete || j.Status.Succeeded != l.pods || j.Status.Active != 0 {
+	end := batchv1.JobComplete
+	if l.fails {
+		end = batchv1.JobFailed
+	}
+	ended := slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == end && c.Status == corev1.ConditionTrue })
+	switch {
+	case l.fails && (!ended || j.Status.Failed <= failures || j.Status.Active != 0):
+		miss("Job %s, whose pods fail, has %d that failed, %d active, %v", l.name, j.Status.Failed, j.Status.Active, j.Status.Conditions)
+	case l.fails:
+	case !ended || j.Status.Succeeded != l.pods || j.Status.Active != 0:
 		miss("Job %s has %d of %d pods that succeeded, %d active, %d failed, %v", l.name, j.Status.Succeeded, l.pods, j.Status.Active, j.Status.Failed, j.Status.Conditions)
 	}
 	for _, p := range pods {
 		if len(p.Finalizers) > 0 || !finished(&p) {
-			miss("a pod of the complete Job %s: %s", l.name, describe(p))
+			miss("a pod of the Job %s, which has ended: %s", l.name, describe(p))
 		}
 	}
 }

@@ -88,6 +88,7 @@ type plan struct {
 	steps int
 	calm  bool         // nothing fails
 	skip  map[int]bool // faults that are left out, by their number
+	story func(*world) // what happens; nil = what the seed says
 }
 
 // outcome is what came of it.
@@ -136,11 +137,13 @@ type world struct {
 	lagUntil time.Time
 	file     io.Writer      // of WORLD_LOG; nil = nobody reads it
 	lost     map[string]int // creates whose answers were lost, by resource
+	auditors []*auditor
 
-	mu     sync.Mutex
-	out    outcome
-	moment time.Time // of the last call that nobody chose
-	atOnce int       // such calls in it
+	mu      sync.Mutex
+	leading map[string]*life // by role
+	out     outcome
+	moment  time.Time // of the last call that nobody chose
+	atOnce  int       // such calls in it
 }
 
 // live runs a plan to its end.
@@ -159,11 +162,19 @@ func live(t *testing.T, contract *api.Contract, p plan) (out outcome) {
 		defer f.Close()
 		file = f
 	}
+	story := func(w *world) {
+		w.run()
+		w.heal()
+		w.check()
+	}
+	if p.story != nil {
+		story = p.story
+	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := &world{
 			plan: p, t: t, ctx: ctx, rng: rand.New(rand.NewPCG(p.seed, 2)), gate: newGate(), begin: time.Now(),
-			held: map[*part]time.Time{}, cutOff: map[*part]time.Time{}, lost: map[string]int{}, file: file,
+			held: map[*part]time.Time{}, cutOff: map[*part]time.Time{}, lost: map[string]int{}, leading: map[string]*life{}, file: file,
 		}
 		w.asked = newAsked(w)
 		w.disk = newDisk(contract, w)
@@ -173,9 +184,7 @@ func live(t *testing.T, contract *api.Contract, p plan) (out outcome) {
 			return
 		}
 		w.warm()
-		w.run()
-		w.heal()
-		w.check()
+		story(w)
 		cancel()
 		w.gate.opened(true)
 		for _, part := range w.parts {
@@ -220,6 +229,9 @@ func (w *world) build(contract *api.Contract) error {
 		if _, err := w.user.Kube.CoreV1().Namespaces().Create(w.ctx, ns, metav1.CreateOptions{}); err != nil {
 			return err
 		}
+	}
+	if err := w.asked.volumes(); err != nil {
+		return err
 	}
 	return w.populate(3)
 }
@@ -430,6 +442,7 @@ func (w *world) check() {
 	for _, text := range w.asked.missing() {
 		w.fail("%s after the last fault: %s", patience, text)
 	}
+	w.counted()
 }
 
 // unheard is a recorder of events that nobody reads.

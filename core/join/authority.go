@@ -152,9 +152,9 @@ func (e *clockError) Error() string {
 		off.Abs().Round(time.Second), direction, e.ours.UTC().Format(time.RFC3339), e.theirs.UTC().Format(time.RFC3339))
 }
 
-// clock compares the clock of a machine that has joined with the server's by which it
+// Clock compares the clock of a machine that has joined with the server's by which it
 // joined. A server that cannot be asked is no error.
-func clock(ctx context.Context, dir string, m Member, now func() time.Time) error {
+func Clock(ctx context.Context, dir string, m Member, now func() time.Time) error {
 	authorities, err := pki.ReadCertificates(caFile(dir))
 	if err != nil {
 		return fmt.Errorf("read the cluster's authority: %w", err)

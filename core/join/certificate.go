@@ -163,7 +163,7 @@ func Ended(ctx context.Context, dir string, now func() time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := clock(ctx, dir, m, now); err != nil {
+	if err := Clock(ctx, dir, m, now); err != nil {
 		return err
 	}
 	if now().Before(begins) {
@@ -172,18 +172,6 @@ func Ended(ctx context.Context, dir string, now func() time.Time) error {
 	}
 	return fmt.Errorf("the certificate of node %s ended on %s, while this machine was off, so that it cannot renew it: check the clock; then, on a server, `wasmplane node remove %s` and `wasmplane token create`, and here `wasmplane down --purge` and the command that the token came with",
 		m.Node, ends.Format(time.DateOnly), m.Node)
-}
-
-// WatchClock has the log say that this machine's clock is wrong when the agent starts:
-// its own certificates may hold, and others' fail.
-func WatchClock(dir string, m Member, log *slog.Logger) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := clock(ctx, dir, m, time.Now); err != nil {
-			log.WarnContext(ctx, "the clocks of this machine and of the server differ", "error", err)
-		}
-		<-ctx.Done()
-		return nil
-	}
 }
 
 // Renewal is a certificate that is made again, with a new key, in the last third of its

@@ -80,6 +80,7 @@ func TestStories(t *testing.T) {
 			"start":           on((*stage).start),
 			"release":         on((*stage).release),
 			"objects":         on((*stage).objects),
+			"ahead":           on((*stage).ahead),
 			"certauthority":   on((*stage).certauthority),
 			"machines":        on((*stage).machines),
 			"crash":           on((*stage).crash),

@@ -10,10 +10,12 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"time"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/join"
 )
 
 // ErrLacking is what Run answers when something is; what it is has been printed.
@@ -21,12 +23,12 @@ var ErrLacking = errors.New("something is lacking")
 
 // Run tells of the machine, or, by the numbers of the benchmark, of a cluster.
 func Run(ctx context.Context, w io.Writer, c *config.Configuration, dataDir string, cis bool) error {
-	look := host
+	abs, err := filepath.Abs(dataDir)
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", dataDir, err)
+	}
+	look := func(ctx context.Context, w io.Writer) bool { return host(ctx, w) && clock(ctx, w, datadir.Dir(abs)) }
 	if cis {
-		abs, err := filepath.Abs(dataDir)
-		if err != nil {
-			return fmt.Errorf("data directory %s: %w", dataDir, err)
-		}
 		s, err := open(c, datadir.Dir(abs))
 		if err != nil {
 			return err
@@ -37,6 +39,19 @@ func Run(ctx context.Context, w io.Writer, c *config.Configuration, dataDir stri
 		return ErrLacking
 	}
 	return nil
+}
+
+// clock tells whether the clock of a machine that has joined is the server's.
+func clock(ctx context.Context, w io.Writer, dir datadir.Dir) (ok bool) {
+	m, err := join.Read(dir.Member())
+	if err != nil {
+		return true // it has not joined, so that there is nothing to compare
+	}
+	if err := join.Clock(ctx, dir.Member(), m, time.Now); err != nil {
+		fmt.Fprintln(w, "-", err)
+		return false
+	}
+	return true
 }
 
 // host tells what this machine lacks for a real node, and whether one can run here.

@@ -80,6 +80,8 @@ type network struct {
 	places  []place // nodes, and servers without one
 	service string  // of the API, HOST:PORT; "" = there is none
 	servers []peers.Peer
+	// nodeClocks are sentences about nodes whose clock is off.
+	nodeClocks []string
 }
 
 // survey asks the API who there is.
@@ -98,6 +100,9 @@ func survey(ctx context.Context, kube kubernetes.Interface, cfg *rest.Config) (*
 		return nil, err
 	}
 	if err := m.addServices(ctx, kube); err != nil {
+		return nil, err
+	}
+	if m.nodeClocks, err = peers.AskNodeClocks(ctx, kube); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(m.places, func(a, b place) int { return strings.Compare(a.name, b.name) })
@@ -267,12 +272,15 @@ func (m *network) try(ctx context.Context, kube kubernetes.Interface, n place, d
 	return t
 }
 
-// clocks are the servers whose clock is off.
+// clocks are the servers and nodes whose clock is off.
 func (m *network) clocks() (out []string) {
 	for _, s := range m.servers {
 		if text := s.Clock(); text != "" {
-			out = append(out, text+"; set the clocks of all servers by time servers (timedatectl set-ntp true)")
+			out = append(out, text+"; "+peers.Advice)
 		}
+	}
+	for _, text := range m.nodeClocks {
+		out = append(out, text+"; "+peers.Advice)
 	}
 	return out
 }

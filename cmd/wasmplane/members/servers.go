@@ -80,13 +80,22 @@ func Servers(ctx context.Context, w io.Writer, kube kubernetes.Interface, cfg *r
 	}
 	for _, p := range all {
 		if text := p.Clock(); text != "" {
-			fmt.Fprintf(w, "%s: set the clocks of all servers by time servers (timedatectl set-ntp true).\n", text)
+			fmt.Fprintf(w, "%s: %s.\n", text, peers.Advice)
 		}
 	}
 	if text := advice(found.Members); text != "" {
 		fmt.Fprintln(w, text)
 	}
 	return nil
+}
+
+// Clocks prints which nodes' clocks are off.
+func Clocks(ctx context.Context, w io.Writer, kube kubernetes.Interface) error {
+	wrong, err := peers.AskNodeClocks(ctx, kube)
+	for _, text := range wrong {
+		fmt.Fprintf(w, "%s: %s.\n", text, peers.Advice)
+	}
+	return err
 }
 
 // Away are the servers that do not answer, or do not vote yet.

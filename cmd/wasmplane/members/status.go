@@ -28,24 +28,32 @@ func Status(ctx context.Context, w io.Writer, dir datadir.Dir, m join.Member, pi
 	if ends, err := join.Ends(dir.Member()); err == nil {
 		fmt.Fprintf(w, "certificate:   renewed by itself, ends %s\n", ends.Format(time.DateOnly))
 	}
+	if wrong := join.Clock(ctx, dir.Member(), m, time.Now); wrong != nil {
+		fmt.Fprintf(w, "clock:         %v\n", wrong)
+		err = ErrNotWell
+	}
 	if pid == 0 {
 		fmt.Fprintln(w, "agent:         not running; start it with: wasmplane agent --data-dir", dir)
 		return ErrNotWell
 	}
 	fmt.Fprintf(w, "agent:         process %d\n", pid)
 	cfg := wire.Member(dir, m)
-	set, err := client.New(cfg)
-	if err != nil {
-		return err
+	set, failed := client.New(cfg)
+	if failed != nil {
+		return failed
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	n, err := set.Kube.CoreV1().Nodes().Get(ctx, m.Node, metav1.GetOptions{})
-	if err != nil {
-		fmt.Fprintf(w, "servers:       %v\n", err)
+	n, failed := set.Kube.CoreV1().Nodes().Get(ctx, m.Node, metav1.GetOptions{})
+	if failed != nil {
+		fmt.Fprintf(w, "servers:       %v\n", failed)
 		return ErrNotWell
 	}
 	fmt.Fprintln(w, "servers:       reached")
+	if text, _ := wire.WorkerClock(ctx, dir, m, cfg, set.Kube); text != "" && err == nil { //nolint:errcheck // of a server that cannot be asked nothing is known
+		fmt.Fprintf(w, "clock:         %s\n", text)
+		err = ErrNotWell
+	}
 	defer func() {
 		if e := Servers(ctx, w, set.Kube, cfg); e != nil && err == nil {
 			err = e
@@ -59,5 +67,5 @@ func Status(ctx context.Context, w io.Writer, dir datadir.Dir, m join.Member, pi
 	if ready.Status != corev1.ConditionTrue {
 		return ErrNotWell
 	}
-	return nil
+	return err
 }

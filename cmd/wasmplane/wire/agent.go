@@ -80,7 +80,8 @@ func work(ctx context.Context, c *process.Component, m join.Member, servers *bal
 	parts := []func(context.Context) error{
 		certificates.Run, n.Run, net.Proxy, net.DNS, renewal.Run,
 		func(ctx context.Context) error { return servers.Follow(ctx, set.Kube) },
-		join.FollowAuthority(o.Dir.Member(), m, set.Kube, o.Logger), join.WatchClock(o.Dir.Member(), m, o.Logger),
+		join.FollowAuthority(o.Dir.Member(), m, set.Kube, o.Logger),
+		workerClock(o, m, c.Config, set.Kube),
 		func(ctx context.Context) error { return join.Watch(ctx, m, set.Kube, o.Logger) },
 		whenReady(func() { ready(n) }, n.Ready(), net.ProxyReady(), net.DNSReady()),
 	}

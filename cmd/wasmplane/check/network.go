@@ -56,7 +56,7 @@ func Network(ctx context.Context, w io.Writer, cfg *rest.Config, domain, from st
 		all.Go(func() { trials[i] = m.try(ctx, set.Kube, n, domain) })
 	}
 	all.Wait()
-	if !show(w, trials, m.clocks()) {
+	if !show(w, trials, m.notes()) {
 		return ErrLacking
 	}
 	return nil
@@ -80,6 +80,7 @@ type network struct {
 	places  []place // nodes, and servers without one
 	service string  // of the API, HOST:PORT; "" = there is none
 	servers []peers.Peer
+	store   error // why it is not known where the stores are
 	// nodeClocks are sentences about nodes whose clock is off.
 	nodeClocks []string
 }
@@ -141,7 +142,9 @@ func (m *network) addServers(ctx context.Context, kube kubernetes.Interface, cfg
 			m.at(at.Addr(), s.Server.Name).api = s.Address
 		}
 	}
-	for _, member := range peers.Own(ctx, cfg).Members {
+	own := peers.Own(ctx, cfg)
+	m.store = own.Err
+	for _, member := range own.Members {
 		address := strings.TrimPrefix(member.Peer, "https://")
 		if at, err := netip.ParseAddrPort(address); err == nil {
 			m.at(at.Addr(), member.Name).store = address
@@ -272,8 +275,12 @@ func (m *network) try(ctx context.Context, kube kubernetes.Interface, n place, d
 	return t
 }
 
-// clocks are the servers and nodes whose clock is off.
-func (m *network) clocks() (out []string) {
+// notes are what is to be said besides what the nodes tried: what could not be tried, and the
+// servers and nodes whose clock is off.
+func (m *network) notes() (out []string) {
+	if m.store != nil {
+		out = append(out, fmt.Sprintf("the servers' stores were not tried, for it is not known where they are: %v", m.store))
+	}
 	for _, s := range m.servers {
 		if text := s.Clock(); text != "" {
 			out = append(out, text+"; "+peers.Advice)

@@ -4,6 +4,7 @@ package check
 
 import (
 	"bytes"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -93,5 +94,17 @@ func TestTheTableSaysWhatIsBlockedAndWhatToDo(t *testing.T) {
 	well := []trial{{from: m.nodes[0], attempts: m.targets(m.nodes[0], "x")}}
 	if !show(&out, well, nil) || !strings.Contains(out.String(), "Everything is reached.") {
 		t.Errorf("all is well, and it says:\n%s", out.String())
+	}
+}
+
+// TestUnknownStoresAreNamed: what was not tried must not look as if it were reached.
+func TestUnknownStoresAreNamed(t *testing.T) {
+	m := three()
+	if notes := m.notes(); len(notes) > 0 {
+		t.Errorf("nothing is to be said, it says %q", notes)
+	}
+	m.store = errors.New("403 Forbidden")
+	if notes := m.notes(); len(notes) != 1 || !strings.Contains(notes[0], "stores were not tried") || !strings.Contains(notes[0], "403 Forbidden") {
+		t.Errorf("it says %q of stores that are not known", notes)
 	}
 }

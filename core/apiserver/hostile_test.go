@@ -21,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
 	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/trace/journey"
 )
 
 // deepDefinition is a CustomResourceDefinition in protobuf whose schema says
@@ -221,7 +222,7 @@ func TestStrangersLeaveNoTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := func() bool {
-		j, err := store.Journey(trace.Query{Kind: "ConfigMap", Namespace: "ns", Name: "cm"})
+		j, err := journey.Of(store, trace.Query{Kind: "ConfigMap", Namespace: "ns", Name: "cm"})
 		if err != nil {
 			t.Fatal(err)
 		}

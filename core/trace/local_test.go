@@ -16,6 +16,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/trace/journey"
 )
 
 // indirect is a store's exporter that is not known as one, so that spans go
@@ -65,7 +66,7 @@ func TestSpansOfThisProcessAreThoseOfTheSDK(t *testing.T) {
 		if err := shutdown(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		j := journey(t, s, pod(1))
+		j := journeyOf(t, s, pod(1))
 		if j.Root == nil {
 			t.Fatal("nothing was recorded")
 		}
@@ -81,9 +82,9 @@ func TestSpansOfThisProcessAreThoseOfTheSDK(t *testing.T) {
 	}
 }
 
-func timeless(o *trace.Traveller) {
-	var visit func(steps []*trace.Step)
-	visit = func(steps []*trace.Step) {
+func timeless(o *journey.Traveller) {
+	var visit func(steps []*journey.Step)
+	visit = func(steps []*journey.Step) {
 		for _, s := range steps {
 			s.Offset, s.Duration = 0, 0
 			for i := range s.Events {
@@ -133,7 +134,7 @@ func TestWhatIsBelowAStepIsFoundWithIt(t *testing.T) {
 			{Kind: "Pod", Namespace: "default", Name: "p1", All: true},
 			{Kind: "Event", Namespace: "default", Name: "e1", All: true},
 		} {
-			j := journey(t, s, q)
+			j := journeyOf(t, s, q)
 			if j.Root == nil {
 				t.Fatalf("nothing is known of %s", q.Kind)
 			}

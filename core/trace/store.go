@@ -5,7 +5,6 @@ package trace
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -295,15 +294,15 @@ func nameKey(resource, namespace, name string) string {
 	return "name " + resource + " " + namespace + " " + name
 }
 
-// namesOf are the keys of the name of a span's object: by the plural of its kind
+// NamesOf are the keys of the name of a span's object: by the plural of its kind
 // in lower case, as requests know it and as one guesses it of the kind; the two can differ.
-func namesOf(m map[string]string) []string {
+func NamesOf(m map[string]string) []string {
 	return nameKeys(func(k attribute.Key) string { return m[string(k)] })
 }
 
 func nameKeys(get func(attribute.Key) string) []string {
 	var keys []string
-	for _, r := range []string{requested(get(ResourceKey)), pluralOf(kindOf(get(ResourceKey), get(KindKey)))} {
+	for _, r := range []string{Requested(get(ResourceKey)), pluralOf(KindOf(get(ResourceKey), get(KindKey)))} {
 		if k := nameKey(r, get(NamespaceKey), get(NameKey)); k != "" && !slices.Contains(keys, k) {
 			keys = append(keys, k)
 		}
@@ -311,16 +310,16 @@ func nameKeys(get func(attribute.Key) string) []string {
 	return keys
 }
 
-// requested is the resource that a request names, without its group: "deployments".
-func requested(resource string) string {
+// Requested is the resource that a request names, without its group: "deployments".
+func Requested(resource string) string {
 	r, _, _ := strings.Cut(resource, "/")
 	r, _, _ = strings.Cut(r, ".")
 	return r
 }
 
-// kindOf is the kind of a span's object. What a subresource reads and writes
+// KindOf is the kind of a span's object. What a subresource reads and writes
 // (a Scale, a Binding) is another kind than the object's.
-func kindOf(resource, kind string) string {
+func KindOf(resource, kind string) string {
 	if strings.Contains(resource, "/") {
 		return ""
 	}
@@ -363,26 +362,18 @@ type Query struct {
 	All bool
 }
 
-// names are the keys that the object may be known by: Kind may be a kind or a plural.
-func (q Query) names() []string {
+// Names are the keys that the object may be known by: Kind may be a kind or a plural.
+func (q Query) Names() []string {
 	return []string{nameKey(pluralOf(q.Kind), q.Namespace, q.Name), nameKey(strings.ToLower(q.Kind), q.Namespace, q.Name)}
-}
-
-// Journey assembles what is known of an object's way.
-func (s *Store) Journey(q Query) (*Journey, error) {
-	if q.Kind == "" || q.Name == "" {
-		return nil, fmt.Errorf("journey of kind %q, name %q: both are needed", q.Kind, q.Name)
-	}
-	spans, known := s.collect(q)
-	return Assemble(q, spans, known), nil
 }
 
 // maxObjects bounds how far a journey follows owners.
 const maxObjects = 2000
 
-// collect finds the spans about an object, about what it owns, and about what
-// that owns, and so on, with everything else in their traces.
-func (s *Store) collect(q Query) ([]Span, Known) {
+// Collect finds the spans about an object, about what it owns, and about what
+// that owns, and so on, with everything else in their traces. The journey of the
+// object is made of them.
+func (s *Store) Collect(q Query) ([]Span, Known) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := map[*entry]bool{}
@@ -400,8 +391,8 @@ func (s *Store) collect(q Query) ([]Span, Known) {
 			}
 		}
 	}
-	for _, key := range q.names() {
-		take(s.under(key), func(m map[string]string) bool { return slices.Contains(namesOf(m), key) })
+	for _, key := range q.Names() {
+		take(s.under(key), func(m map[string]string) bool { return slices.Contains(NamesOf(m), key) })
 	}
 	if q.UID != "" {
 		take(s.under("uid "+q.UID), func(m map[string]string) bool { return m[string(UIDKey)] == q.UID })

@@ -13,11 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	oteltrace "go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
 	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/trace/journey"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,9 +33,9 @@ func newStore(tb testing.TB, cfg trace.StoreConfig) *trace.Store {
 	return s
 }
 
-func journey(tb testing.TB, s *trace.Store, q trace.Query) *trace.Journey {
+func journeyOf(tb testing.TB, s *trace.Store, q trace.Query) *journey.Journey {
 	tb.Helper()
-	j, err := s.Journey(q)
+	j, err := journey.Of(s, q)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -44,12 +46,30 @@ func pod(n int) trace.Query {
 	return trace.Query{Kind: "Pod", Namespace: "default", Name: fmt.Sprintf("p%d", n)}
 }
 
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
+
+// podSpan is of a request that makes pod n, so many milliseconds after noon.
 func podSpan(id string, n int, from float64) trace.Span {
-	r := recorder{}
-	r.span("", "apiserver", trace.Request, from, from+1, append(object("Pod", fmt.Sprintf("p%d", n), fmt.Sprintf("u%d", n), ""),
-		trace.VerbKey.String("create"), trace.ResourceKey.String("pods"))...)
-	r.spans[0].ID, r.spans[0].Trace = id, "t"+id
-	return r.spans[0]
+	at := func(ms float64) time.Time { return noon.Add(time.Duration(ms * float64(time.Millisecond))) }
+	span := trace.Span{
+		Trace: "t" + id, ID: id, Name: trace.Request, Start: at(from), End: at(from + 1),
+		Attrs: map[string]string{string(trace.ComponentKey): "apiserver", string(trace.VerbKey): "create", string(trace.ResourceKey): "pods"},
+	}
+	for _, a := range object("Pod", fmt.Sprintf("p%d", n), fmt.Sprintf("u%d", n), "") {
+		span.Attrs[string(a.Key)] = a.Value.String()
+	}
+	return span
+}
+
+// object are the attributes that name an object.
+func object(kind, name, uid, owner string) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{
+		trace.KindKey.String(kind), trace.NamespaceKey.String("default"), trace.NameKey.String(name), trace.UIDKey.String(uid),
+	}
+	if owner != "" {
+		attrs = append(attrs, trace.OwnerUIDKey.String(owner))
+	}
+	return attrs
 }
 
 func TestStoreIsBounded(t *testing.T) {
@@ -58,10 +78,10 @@ func TestStoreIsBounded(t *testing.T) {
 		s.Add(podSpan(fmt.Sprint(i), i, float64(i)))
 		s.Add(podSpan(fmt.Sprint(i), i, float64(i))) // exporters repeat themselves
 	}
-	if j := journey(t, s, pod(0)); j.Root != nil {
+	if j := journeyOf(t, s, pod(0)); j.Root != nil {
 		t.Error("the oldest is still known")
 	}
-	j := journey(t, s, pod(950))
+	j := journeyOf(t, s, pod(950))
 	if j.Root == nil || len(j.Root.Steps) != 1 {
 		t.Errorf("a recent one is forgotten: %+v", j)
 	}
@@ -72,10 +92,10 @@ func TestStoreIsBounded(t *testing.T) {
 	for i := range 500 {
 		s.Add(podSpan(fmt.Sprintf("busy%d", i), 5000, float64(2000+i)))
 	}
-	if j := journey(t, s, pod(950)); j.Root == nil {
+	if j := journeyOf(t, s, pod(950)); j.Root == nil {
 		t.Error("a busy object pushed out another")
 	}
-	j = journey(t, s, pod(5000))
+	j = journeyOf(t, s, pod(5000))
 	if j.Root == nil || len(j.Root.Steps) != 1 || len(j.Unknown) != 0 {
 		t.Errorf("the busy object: %+v", j)
 	}
@@ -85,7 +105,7 @@ func TestStoreIsBounded(t *testing.T) {
 		x.Attrs["text"] = strings.Repeat("x", 10_000)
 		big.Add(x)
 	}
-	if j := journey(t, big, pod(50)); j.Root != nil {
+	if j := journeyOf(t, big, pod(50)); j.Root != nil {
 		t.Error("more bytes are kept than allowed")
 	}
 }
@@ -98,7 +118,7 @@ func TestForgettingWithinAJourneyIsSaid(t *testing.T) {
 		x.Name = trace.Reconcile
 		s.Add(x)
 	}
-	j := journey(t, s, pod(1))
+	j := journeyOf(t, s, pod(1))
 	if len(j.Unknown) == 0 || !strings.Contains(j.Unknown[0], "is not known") {
 		t.Errorf("says %q", j.Unknown)
 	}

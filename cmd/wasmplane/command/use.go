@@ -40,6 +40,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/trace/journey"
 )
 
 // runKubectl is the real kubectl, with the default cluster's kubeconfig where the
@@ -332,16 +333,16 @@ func (a *app) trace() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			journey, err := wire.Journey(c.Context(), path, trace.Query{Kind: kind, Namespace: namespace, Name: name, All: all})
+			found, err := wire.Journey(c.Context(), path, trace.Query{Kind: kind, Namespace: namespace, Name: name, All: all})
 			if err != nil {
 				return err
 			}
 			if output == "json" {
 				enc := json.NewEncoder(a.Out)
 				enc.SetIndent("", "  ")
-				return enc.Encode(journey)
+				return enc.Encode(found)
 			}
-			return trace.Render(a.Out, journey, trace.RenderOptions{Width: terminalWidth()})
+			return journey.Render(a.Out, found, journey.RenderOptions{Width: terminalWidth()})
 		},
 	}
 	access = a.Access(c.Flags())

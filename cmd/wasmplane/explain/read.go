@@ -21,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/trace/journey"
 	"github.com/wasmplane/wasmplane/core/why"
 )
 
@@ -164,13 +165,13 @@ var leftOut = regexp.MustCompile(`[^:;]+: ([^\[\];]+) \[([^\]]+)\]`)
 // refusals are the reasons of a pod's refusals and the plugins that gave them, as the trace
 // has them. Where there is no trace, there are none.
 func refusals(ctx context.Context, kubeconfig, namespace, name string) map[string]string {
-	journey, err := wire.Journey(ctx, kubeconfig, trace.Query{Kind: "pod", Namespace: namespace, Name: name})
-	if err != nil || journey.Root == nil {
+	found, err := wire.Journey(ctx, kubeconfig, trace.Query{Kind: "pod", Namespace: namespace, Name: name})
+	if err != nil || found.Root == nil {
 		return nil
 	}
 	out := map[string]string{}
-	var walk func([]*trace.Step)
-	walk = func(steps []*trace.Step) {
+	var walk func([]*journey.Step)
+	walk = func(steps []*journey.Step) {
 		for _, s := range steps {
 			for _, text := range []string{s.Attrs[string(trace.NodesKey)], s.Summary} {
 				_, text, _ = strings.Cut(text, "left out: ")
@@ -181,6 +182,6 @@ func refusals(ctx context.Context, kubeconfig, namespace, name string) map[strin
 			walk(s.Steps)
 		}
 	}
-	walk(journey.Root.Steps)
+	walk(found.Root.Steps)
 	return out
 }

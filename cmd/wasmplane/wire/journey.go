@@ -9,11 +9,12 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/trace/journey"
 	"github.com/wasmplane/wasmplane/core/trace/otlp"
 )
 
 // Journey asks the server for the journey of an object.
-func Journey(ctx context.Context, kubeconfig string, q trace.Query) (*trace.Journey, error) {
+func Journey(ctx context.Context, kubeconfig string, q trace.Query) (*journey.Journey, error) {
 	cfg, err := client.FromKubeconfig(kubeconfig, "trace")
 	if err != nil {
 		return nil, err
@@ -31,7 +32,7 @@ func Journey(ctx context.Context, kubeconfig string, q trace.Query) (*trace.Jour
 	if err != nil {
 		return nil, fmt.Errorf("ask for the journey of %s/%s: %w", q.Kind, q.Name, err)
 	}
-	var j trace.Journey
+	var j journey.Journey
 	if err := json.Unmarshal(data, &j); err != nil {
 		return nil, fmt.Errorf("read the journey: %w", err)
 	}

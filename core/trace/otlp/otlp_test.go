@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/trace/journey"
 	"github.com/wasmplane/wasmplane/core/trace/otlp"
 )
 
@@ -35,9 +36,9 @@ func newStore(tb testing.TB, cfg trace.StoreConfig) *trace.Store {
 	return s
 }
 
-func journey(tb testing.TB, s *trace.Store, q trace.Query) *trace.Journey {
+func journeyOf(tb testing.TB, s *trace.Store, q trace.Query) *journey.Journey {
 	tb.Helper()
-	j, err := s.Journey(q)
+	j, err := journey.Of(s, q)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestSpansOfTwoComponentsMeet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	var j trace.Journey
+	var j journey.Journey
 	if err := json.NewDecoder(resp.Body).Decode(&j); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +152,7 @@ func TestEndpoint(t *testing.T) {
 			}
 		})
 	}
-	if j := journey(t, s, pod(1)); len(j.Root.Steps) != 1 || j.Root.Steps[0].Component != "my.service" ||
+	if j := journeyOf(t, s, pod(1)); len(j.Root.Steps) != 1 || j.Root.Steps[0].Component != "my.service" ||
 		j.Root.Steps[0].Attrs["a"] != `["true" "1.5"]` {
 		t.Errorf("got %+v", j.Root)
 	}
@@ -184,7 +185,7 @@ func TestLostSpansAreSaid(t *testing.T) {
 		}
 	}
 	span.End()
-	j := journey(t, s, pod(1))
+	j := journeyOf(t, s, pod(1))
 	if text := strings.Join(j.Unknown, " "); !strings.Contains(text, "steps of scheduler were lost") {
 		t.Errorf("says %q", text)
 	}
@@ -249,8 +250,8 @@ func FuzzSpansEndpoint(f *testing.F) {
 		if w.Code >= 500 {
 			t.Fatalf("got %d", w.Code)
 		}
-		j := journey(t, s, pod(1))
-		if err := trace.Render(io.Discard, j, trace.RenderOptions{}); err != nil {
+		j := journeyOf(t, s, pod(1))
+		if err := journey.Render(io.Discard, j, journey.RenderOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	})

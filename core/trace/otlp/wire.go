@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/trace/journey"
 )
 
 // Paths of the endpoint. They are not resources: who may use them is a matter of
@@ -257,7 +258,7 @@ func convertIDs(tree any, depth int) error {
 // serveJourney answers ?kind=&namespace=&name=&uid=&all= with a Journey as JSON.
 func (e *endpoint) serveJourney(w http.ResponseWriter, r *http.Request) {
 	v := r.URL.Query()
-	j, err := e.store.Journey(trace.Query{
+	j, err := journey.Of(e.store, trace.Query{
 		Kind: v.Get("kind"), Namespace: v.Get("namespace"), Name: v.Get("name"), UID: v.Get("uid"),
 		All: v.Get("all") == "true" || v.Get("all") == "1",
 	})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package trace
+package journey
 
 import (
 	"cmp"
@@ -11,37 +11,39 @@ import (
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/wasmplane/wasmplane/core/trace"
 )
 
 // describe is a step in a few words.
-func describe(s *Span) string {
+func describe(s *trace.Span) string {
 	get := func(k attribute.Key) string { return s.Get(k) }
 	switch s.Name {
-	case Request:
-		text := strings.TrimSpace(get(VerbKey) + " " + get(ResourceKey))
-		text = with(text, " by ", shortUser(get(UserKey)))
-		return with(text, ": ", get(StatusKey))
-	case Authenticate:
-		return get(UserKey)
-	case StoreWrite:
-		return with("", "revision ", get(RevisionKey))
-	case Reconcile:
-		return with(get(ControllerKey), ": ", cmp.Or(get(MessageKey), events(s.Events)))
-	case Schedule:
-		if node := get(NodeKey); node != "" {
+	case trace.Request:
+		text := strings.TrimSpace(get(trace.VerbKey) + " " + get(trace.ResourceKey))
+		text = with(text, " by ", shortUser(get(trace.UserKey)))
+		return with(text, ": ", get(trace.StatusKey))
+	case trace.Authenticate:
+		return get(trace.UserKey)
+	case trace.StoreWrite:
+		return with("", "revision ", get(trace.RevisionKey))
+	case trace.Reconcile:
+		return with(get(trace.ControllerKey), ": ", cmp.Or(get(trace.MessageKey), events(s.Events)))
+	case trace.Schedule:
+		if node := get(trace.NodeKey); node != "" {
 			return "on " + node
 		}
-		return cmp.Or(get(MessageKey), get(DecisionKey))
-	case Filter:
-		return get(NodesKey)
-	case Score:
-		return scores(get(ScoresKey))
-	case Bind:
-		return with("", "to ", get(NodeKey))
-	case Image:
-		return with(get(ImageKey), ": ", get(MessageKey))
-	case ContainerCreate, ContainerStart:
-		return with(get(ContainerKey), ": ", get(MessageKey))
+		return cmp.Or(get(trace.MessageKey), get(trace.DecisionKey))
+	case trace.Filter:
+		return get(trace.NodesKey)
+	case trace.Score:
+		return scores(get(trace.ScoresKey))
+	case trace.Bind:
+		return with("", "to ", get(trace.NodeKey))
+	case trace.Image:
+		return with(get(trace.ImageKey), ": ", get(trace.MessageKey))
+	case trace.ContainerCreate, trace.ContainerStart:
+		return with(get(trace.ContainerKey), ": ", get(trace.MessageKey))
 	}
 	return decision(s)
 }
@@ -55,15 +57,15 @@ func shortUser(name string) string {
 }
 
 // decision: who said what, why, and what it changed.
-func decision(s *Span) string {
-	text := with(s.Get(PluginKey), ": ", s.Get(DecisionKey))
-	if mode := s.Get(ModeKey); mode != "" && mode != "Enforce" {
+func decision(s *trace.Span) string {
+	text := with(s.Get(trace.PluginKey), ": ", s.Get(trace.DecisionKey))
+	if mode := s.Get(trace.ModeKey); mode != "" && mode != "Enforce" {
 		text += " (" + mode + ")"
 	}
 	// Some authorizers begin their reasons with their name, which is there already.
-	text = with(text, ", ", strings.TrimPrefix(s.Get(MessageKey), s.Get(PluginKey)+": "))
-	text = with(text, " ", patch(s.Get(PatchKey)))
-	return with(text, ", fuel ", s.Get(FuelKey))
+	text = with(text, ", ", strings.TrimPrefix(s.Get(trace.MessageKey), s.Get(trace.PluginKey)+": "))
+	text = with(text, " ", patch(s.Get(trace.PatchKey)))
+	return with(text, ", fuel ", s.Get(trace.FuelKey))
 }
 
 // with joins two texts where there are two.
@@ -77,7 +79,7 @@ func with(text, between, more string) string {
 	return text + between + more
 }
 
-func events(list []SpanEvent) string {
+func events(list []trace.SpanEvent) string {
 	var parts []string
 	for _, e := range list {
 		parts = append(parts, e.Name)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package trace
+// Package journey makes of the spans about an object what happened to it, from its
+// apply to running containers, and prints that. It is pure.
+package journey
 
 import (
 	"cmp"
@@ -10,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/trace"
 )
 
 // Journey is what happened to one object from its apply on: the steps of the
@@ -59,8 +63,17 @@ type StepEvent struct {
 	Attrs  map[string]string `json:"attributes,omitempty"`
 }
 
+// Of is the journey of an object, as far as a store knows it.
+func Of(s *trace.Store, q trace.Query) (*Journey, error) {
+	if q.Kind == "" || q.Name == "" {
+		return nil, fmt.Errorf("journey of kind %q, name %q: both are needed", q.Kind, q.Name)
+	}
+	spans, known := s.Collect(q)
+	return Assemble(q, spans, known), nil
+}
+
 // Assemble makes a journey of spans, in any order. It is pure.
-func Assemble(q Query, spans []Span, known Known) *Journey {
+func Assemble(q trace.Query, spans []trace.Span, known trace.Known) *Journey {
 	a := assembly{query: q, spans: spans, known: known}
 	a.link()
 	a.identify()
@@ -70,16 +83,16 @@ func Assemble(q Query, spans []Span, known Known) *Journey {
 
 // assembly is the work on one journey.
 type assembly struct {
-	query Query
-	spans []Span
-	known Known
+	query trace.Query
+	spans []trace.Span
+	known trace.Known
 
-	byID     map[spanID]*Span
-	children map[spanID][]*Span
-	objects  map[string]*thing   // by key
-	names    map[string][]*thing // by nameKey, those with a uid, oldest first
-	home     map[*Span]*thing    // whom a span is about
-	start    time.Time           // steps that ended before it are not shown
+	byID     map[spanID]*trace.Span
+	children map[spanID][]*trace.Span
+	objects  map[string]*thing      // by key
+	names    map[string][]*thing    // by nameKey, those with a uid, oldest first
+	home     map[*trace.Span]*thing // whom a span is about
+	start    time.Time              // steps that ended before it are not shown
 }
 
 // thing is an object as the spans tell of it. Its key is its uid, or its name
@@ -87,16 +100,18 @@ type assembly struct {
 type thing struct {
 	key, kind, resource, namespace, name, uid, owner string
 
-	first time.Time // first heard of
-	spans []*Span   // about it, whose parents are not
+	first time.Time     // first heard of
+	spans []*trace.Span // about it, whose parents are not
 }
 
-func idOf(s *Span) spanID     { return spanID{s.Trace, s.ID} }
-func parentOf(s *Span) spanID { return spanID{s.Trace, s.Parent} }
+type spanID struct{ trace, id string }
+
+func idOf(s *trace.Span) spanID     { return spanID{s.Trace, s.ID} }
+func parentOf(s *trace.Span) spanID { return spanID{s.Trace, s.Parent} }
 
 func (a *assembly) link() {
-	a.byID, a.children = map[spanID]*Span{}, map[spanID][]*Span{}
-	slices.SortStableFunc(a.spans, func(x, y Span) int {
+	a.byID, a.children = map[spanID]*trace.Span{}, map[spanID][]*trace.Span{}
+	slices.SortStableFunc(a.spans, func(x, y trace.Span) int {
 		return cmp.Or(x.Start.Compare(y.Start), y.End.Compare(x.End), strings.Compare(x.ID, y.ID))
 	})
 	for i := range a.spans {
@@ -124,7 +139,7 @@ func (a *assembly) identify() {
 }
 
 func (a *assembly) learn(m map[string]string, at time.Time) {
-	uid := m[string(UIDKey)]
+	uid := m[string(trace.UIDKey)]
 	if uid == "" {
 		return
 	}
@@ -137,7 +152,7 @@ func (a *assembly) learn(m map[string]string, at time.Time) {
 		t.first = at
 	}
 	t.fill(m)
-	for _, k := range namesOf(m) {
+	for _, k := range trace.NamesOf(m) {
 		if !slices.Contains(a.names[k], t) {
 			a.names[k] = append(a.names[k], t)
 		}
@@ -149,11 +164,11 @@ func (t *thing) fill(m map[string]string) {
 		field *string
 		value string
 	}{
-		{&t.kind, kindOf(m[string(ResourceKey)], m[string(KindKey)])},
-		{&t.resource, requested(m[string(ResourceKey)])},
-		{&t.namespace, m[string(NamespaceKey)]},
-		{&t.name, m[string(NameKey)]},
-		{&t.owner, m[string(OwnerUIDKey)]},
+		{&t.kind, trace.KindOf(m[string(trace.ResourceKey)], m[string(trace.KindKey)])},
+		{&t.resource, trace.Requested(m[string(trace.ResourceKey)])},
+		{&t.namespace, m[string(trace.NamespaceKey)]},
+		{&t.name, m[string(trace.NameKey)]},
+		{&t.owner, m[string(trace.OwnerUIDKey)]},
 	} {
 		if *f.field == "" {
 			*f.field = f.value
@@ -163,7 +178,7 @@ func (t *thing) fill(m map[string]string) {
 
 // place finds for each span the object that it is about.
 func (a *assembly) place() {
-	a.home = map[*Span]*thing{}
+	a.home = map[*trace.Span]*thing{}
 	for i := range a.spans {
 		a.homeOf(&a.spans[i], 0)
 	}
@@ -179,7 +194,7 @@ func (a *assembly) place() {
 	}
 }
 
-func (a *assembly) homeOf(s *Span, depth int) *thing {
+func (a *assembly) homeOf(s *trace.Span, depth int) *thing {
 	if t, ok := a.home[s]; ok {
 		return t
 	}
@@ -192,19 +207,19 @@ func (a *assembly) homeOf(s *Span, depth int) *thing {
 }
 
 // own is the object that a span names itself.
-func (a *assembly) own(s *Span) *thing {
-	if uid := s.Get(UIDKey); uid != "" {
+func (a *assembly) own(s *trace.Span) *thing {
+	if uid := s.Get(trace.UIDKey); uid != "" {
 		return a.objects[uid]
 	}
-	if s.Name == Request {
+	if s.Name == trace.Request {
 		// The uid of a new object is known only where it is written.
 		for _, c := range a.children[idOf(s)] {
-			if uid := c.Get(UIDKey); uid != "" && c.Name == StoreWrite {
+			if uid := c.Get(trace.UIDKey); uid != "" && c.Name == trace.StoreWrite {
 				return a.objects[uid]
 			}
 		}
 	}
-	keys := namesOf(s.Attrs)
+	keys := trace.NamesOf(s.Attrs)
 	// Of several objects that had the name, the last one that was known by the time the step ended.
 	var best *thing
 	for _, k := range keys {
@@ -249,7 +264,7 @@ func (a *assembly) root() *thing {
 	if a.query.UID != "" {
 		return a.objects[a.query.UID]
 	}
-	for _, k := range a.query.names() {
+	for _, k := range a.query.Names() {
 		if list := a.names[k]; len(list) > 0 {
 			latest := list[len(list)-1]
 			if a.query.All {
@@ -274,7 +289,7 @@ func (a *assembly) merge(into *thing, others []*thing) {
 			}
 		}
 	}
-	slices.SortStableFunc(into.spans, func(x, y *Span) int { return x.Start.Compare(y.Start) })
+	slices.SortStableFunc(into.spans, func(x, y *trace.Span) int { return x.Start.Compare(y.Start) })
 }
 
 func (a *assembly) ownsAny(t *thing) bool {
@@ -289,13 +304,13 @@ func (a *assembly) ownsAny(t *thing) bool {
 // begin finds the apply that the journey begins with: the first request that
 // made the latest generation; where generations are not known, the last write of somebody
 // who is not a part of the system; else a refused one. nil where none is known.
-func (a *assembly) begin(root *thing, j *Journey) *Span {
-	var made, last, refused *Span
+func (a *assembly) begin(root *thing, j *Journey) *trace.Span {
+	var made, last, refused *trace.Span
 	for _, s := range root.spans {
 		if !isWrite(s) {
 			continue
 		}
-		system := strings.HasPrefix(s.Get(UserKey), "system:")
+		system := strings.HasPrefix(s.Get(trace.UserKey), "system:")
 		if failed(s) {
 			// Conflicts of controllers are everyday life, not an answer to anybody's apply.
 			if !system {
@@ -303,11 +318,11 @@ func (a *assembly) begin(root *thing, j *Journey) *Span {
 			}
 			continue
 		}
-		if g, err := strconv.ParseInt(s.Get(GenerationKey), 10, 64); err == nil &&
+		if g, err := strconv.ParseInt(s.Get(trace.GenerationKey), 10, 64); err == nil &&
 			(g > j.Generation || g == j.Generation && !system && made != nil && scales(made)) {
 			made, j.Generation = s, g
 		}
-		if last == nil || !system || s.Get(VerbKey) == "create" {
+		if last == nil || !system || s.Get(trace.VerbKey) == "create" {
 			last = s
 		}
 		if made != nil && scales(s) {
@@ -339,24 +354,24 @@ func (a *assembly) begin(root *thing, j *Journey) *Span {
 	return apply
 }
 
-func scales(s *Span) bool { return strings.HasSuffix(s.Get(ResourceKey), "/scale") }
+func scales(s *trace.Span) bool { return strings.HasSuffix(s.Get(trace.ResourceKey), "/scale") }
 
 // isWrite: the span is a request that writes what the user wants of the object.
-func isWrite(s *Span) bool {
-	if s.Name != Request || strings.Contains(s.Get(ResourceKey), "/") && !scales(s) {
+func isWrite(s *trace.Span) bool {
+	if s.Name != trace.Request || strings.Contains(s.Get(trace.ResourceKey), "/") && !scales(s) {
 		return false
 	}
-	switch s.Get(VerbKey) {
+	switch s.Get(trace.VerbKey) {
 	case "create", "update", "patch", "apply":
 		return true
 	}
 	return false
 }
 
-func failed(s *Span) bool { return s.Error != "" || status(s) >= 400 }
+func failed(s *trace.Span) bool { return s.Error != "" || status(s) >= 400 }
 
-func status(s *Span) int {
-	n, err := strconv.Atoi(s.Get(StatusKey))
+func status(s *trace.Span) int {
+	n, err := strconv.Atoi(s.Get(trace.StatusKey))
 	if err != nil {
 		return 0
 	}
@@ -371,7 +386,7 @@ func (a *assembly) travel(t *thing, seen map[*thing]bool) *Traveller {
 		if s.Start.Before(a.start) && !s.End.After(a.start) {
 			continue
 		}
-		if !a.query.All && s.Name == Request && strings.HasSuffix(s.Get(ResourceKey), "/status") && !failed(s) {
+		if !a.query.All && s.Name == trace.Request && strings.HasSuffix(s.Get(trace.ResourceKey), "/status") && !failed(s) {
 			out.Hidden++
 			continue
 		}
@@ -390,9 +405,9 @@ func (a *assembly) travel(t *thing, seen map[*thing]bool) *Traveller {
 	return out
 }
 
-func (a *assembly) step(s *Span, t *thing) *Step {
+func (a *assembly) step(s *trace.Span, t *thing) *Step {
 	st := &Step{
-		Name: s.Name, Component: s.Get(ComponentKey), Summary: describe(s), Error: s.Error,
+		Name: s.Name, Component: s.Get(trace.ComponentKey), Summary: describe(s), Error: s.Error,
 		Offset: ms(s.Start.Sub(a.start)), Duration: ms(s.End.Sub(s.Start)), Attrs: s.Attrs,
 	}
 	for _, e := range s.Events {
@@ -401,8 +416,8 @@ func (a *assembly) step(s *Span, t *thing) *Step {
 	for _, c := range a.children[idOf(s)] {
 		if a.home[c] == t && c != s {
 			below := a.step(c, t)
-			if c.Name == Authenticate && below.Summary == "" {
-				below.Summary = s.Get(UserKey)
+			if c.Name == trace.Authenticate && below.Summary == "" {
+				below.Summary = s.Get(trace.UserKey)
 			}
 			st.Steps = append(st.Steps, below)
 		}
@@ -413,7 +428,7 @@ func (a *assembly) step(s *Span, t *thing) *Step {
 // when is the moment at which a step has its place among others: its beginning,
 // but for Running, which is the end of a wait.
 func (s *Step) when() float64 {
-	if s.Name == Running {
+	if s.Name == trace.Running {
 		return s.Offset + s.Duration
 	}
 	return s.Offset
@@ -422,12 +437,12 @@ func (s *Step) when() float64 {
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // outcome says how the journey ended.
-func (a *assembly) outcome(j *Journey, apply *Span) string {
+func (a *assembly) outcome(j *Journey, apply *trace.Span) string {
 	if apply != nil && failed(apply) {
 		if by := a.refusal(apply); by != "" {
 			return "refused " + by
 		}
-		return fmt.Sprintf("refused: %s (status %s)", cmp.Or(apply.Error, "failed"), apply.Get(StatusKey))
+		return fmt.Sprintf("refused: %s (status %s)", cmp.Or(apply.Error, "failed"), apply.Get(trace.StatusKey))
 	}
 	pods, running, latest := 0, 0, 0.0
 	j.Root.each(func(t *Traveller) {
@@ -436,7 +451,7 @@ func (a *assembly) outcome(j *Journey, apply *Span) string {
 		}
 		pods++
 		for _, s := range t.Steps {
-			if s.Name == Running && s.Error == "" {
+			if s.Name == trace.Running && s.Error == "" {
 				running++
 				latest = max(latest, s.Offset+s.Duration)
 				break
@@ -462,26 +477,26 @@ func (t *Traveller) each(visit func(*Traveller)) {
 // gone: the object was deleted.
 func (t *Traveller) gone() bool {
 	return slices.ContainsFunc(t.Steps, func(s *Step) bool {
-		return s.Name == Request && s.Attrs[string(VerbKey)] == "delete" && s.Error == "" && !strings.Contains(s.Attrs[string(ResourceKey)], "/")
+		return s.Name == trace.Request && s.Attrs[string(trace.VerbKey)] == "delete" && s.Error == "" && !strings.Contains(s.Attrs[string(trace.ResourceKey)], "/")
 	})
 }
 
 // refusal finds who below a request said no.
-func (a *assembly) refusal(s *Span) string {
+func (a *assembly) refusal(s *trace.Span) string {
 	for _, c := range a.children[idOf(s)] {
 		if by := a.refusal(c); by != "" {
 			return by
 		}
-		if c.Get(DecisionKey) == "deny" || c.Error != "" {
-			who := cmp.Or(c.Get(PluginKey), c.Name)
-			return fmt.Sprintf("by %s: %s", who, cmp.Or(c.Get(MessageKey), c.Error))
+		if c.Get(trace.DecisionKey) == "deny" || c.Error != "" {
+			who := cmp.Or(c.Get(trace.PluginKey), c.Name)
+			return fmt.Sprintf("by %s: %s", who, cmp.Or(c.Get(trace.MessageKey), c.Error))
 		}
 	}
 	return ""
 }
 
 // unknown says what the journey may lack.
-func (a *assembly) unknown(j *Journey, root *thing, apply *Span) []string {
+func (a *assembly) unknown(j *Journey, root *thing, apply *trace.Span) []string {
 	var out []string
 	if apply == nil {
 		out = append(out, fmt.Sprintf("The request that made %s as it is now is not known: recording began at %s (steps are kept in memory, and do not outlive the server).",

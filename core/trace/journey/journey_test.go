@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package trace_test
+package journey_test
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/trace/journey"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
@@ -97,10 +98,10 @@ func (r *recorder) rollout(from float64, rs string, pods ...string) {
 	}
 }
 
-func render(t *testing.T, j *trace.Journey, o trace.RenderOptions) string {
+func render(t *testing.T, j *journey.Journey, o journey.RenderOptions) string {
 	t.Helper()
 	var b strings.Builder
-	if err := trace.Render(&b, j, o); err != nil {
+	if err := journey.Render(&b, j, o); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -108,7 +109,7 @@ func render(t *testing.T, j *trace.Journey, o trace.RenderOptions) string {
 
 var deployment = trace.Query{Kind: "Deployment", Namespace: "default", Name: "web"}
 
-func story(t *testing.T, r *recorder, q trace.Query) *trace.Journey {
+func story(t *testing.T, r *recorder, q trace.Query) *journey.Journey {
 	t.Helper()
 	clock := noon.Add(-time.Hour)
 	s, err := trace.NewStore(trace.StoreConfig{Now: func() time.Time { return clock }})
@@ -116,7 +117,7 @@ func story(t *testing.T, r *recorder, q trace.Query) *trace.Journey {
 		t.Fatal(err)
 	}
 	s.Add(r.spans...)
-	j, err := s.Journey(q)
+	j, err := journey.Of(s, q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func TestJourneyOfAnApply(t *testing.T) {
 	r := &recorder{}
 	r.apply(0, 1)
 	r.rollout(0, "web-abc", "web-abc-1", "web-abc-2")
-	golden(t, "apply.txt", render(t, story(t, r, deployment), trace.RenderOptions{Width: 110}))
+	golden(t, "apply.txt", render(t, story(t, r, deployment), journey.RenderOptions{Width: 110}))
 }
 
 func TestJourneyShowsTheLatestGeneration(t *testing.T) {
@@ -161,10 +162,10 @@ func TestJourneyShowsTheLatestGeneration(t *testing.T) {
 		trace.ResourceKey.String("deployments.apps"),
 		trace.UserKey.String("system:serviceaccount:kube-system:deployment-controller"), trace.StatusKey.Int(200),
 		trace.GenerationKey.Int64(2))...)
-	golden(t, "second.txt", render(t, story(t, r, deployment), trace.RenderOptions{Width: 110}))
+	golden(t, "second.txt", render(t, story(t, r, deployment), journey.RenderOptions{Width: 110}))
 	all := deployment
 	all.All = true
-	text := render(t, story(t, r, all), trace.RenderOptions{})
+	text := render(t, story(t, r, all), journey.RenderOptions{})
 	for _, want := range []string{"web-abc-1", "web-def-1", "patch pods/status", "+10.00s"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("with --all, %q is missing in\n%s", want, text)
@@ -195,8 +196,8 @@ func TestJourneyOfARefusal(t *testing.T) {
 	r.span(req, "apiserver", trace.AdmissionValidate, 1, 2, trace.PluginKey.String("no-latest"), trace.DecisionKey.String("deny"),
 		trace.MessageKey.String("image nginx:latest has no fixed version\x1b[31m"), failure("denied"))
 	j := story(t, r, deployment)
-	golden(t, "refused.txt", render(t, j, trace.RenderOptions{Width: 110}))
-	if strings.Contains(render(t, j, trace.RenderOptions{}), "\x1b") {
+	golden(t, "refused.txt", render(t, j, journey.RenderOptions{Width: 110}))
+	if strings.Contains(render(t, j, journey.RenderOptions{}), "\x1b") {
 		t.Error("a plugin's message reaches the terminal as a control sequence")
 	}
 }

@@ -17,6 +17,9 @@ const (
 	// TraceWriterRole may hand in spans, TraceReaderRole may ask for journeys.
 	TraceWriterRole = "wasmplane:trace-writer"
 	TraceReaderRole = "wasmplane:trace-reader"
+	// AskerRole may ask why an object does not get on. The answer is made of what the asker may
+	// read by himself.
+	AskerRole = "wasmplane:why"
 	// CoreDNSRole reads Services and their endpoints.
 	CoreDNSRole = "system:coredns"
 	// SimulatedNodesRole reads what the simulated nodes of one process share.
@@ -52,6 +55,7 @@ const (
 	wasmClassMarker = "wasm-runtime-class"
 
 	traceGroup      = "trace.wasmplane.dev"
+	whyGroup        = "why.wasmplane.dev"
 	bootstrapping   = "kubernetes.io/bootstrapping"
 	bootstrapValue  = "rbac-defaults"
 	aggregateToView = "rbac.authorization.k8s.io/aggregate-to-view"
@@ -85,6 +89,12 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 		Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"get", "list"}, APIGroups: []string{traceGroup}, Resources: []string{"journey"}},
 			{Verbs: []string{"get", "list"}, NonResourceURLs: []string{"/apis/" + traceGroup + "/v1/journey"}},
+		},
+	}, {
+		ObjectMeta: standard(AskerRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get", "list"}, APIGroups: []string{whyGroup}, Resources: []string{"answer"}},
+			{Verbs: []string{"get", "list"}, NonResourceURLs: []string{"/apis/" + whyGroup + "/v1/answer"}},
 		},
 	}, {
 		ObjectMeta: standard(metricsReaderRole, aggregateTo+"view", aggregateTo+"edit", aggregateTo+"admin"),
@@ -208,6 +218,7 @@ func ownClusterBindings() []rbacv1.ClusterRoleBinding {
 		// Whoever writes the folder of manifests is root on a server (core/manifests).
 		bind(manifestsRole, clusterAdmin, userSubject(Manifests().GetName())),
 		bind("wasmplane:apiserver-kubelet-client", kubeletAPIAdmin, userSubject(pki.KubeletClient().User)),
+		bind(AskerRole, AskerRole, groupSubject(user.AllAuthenticated)),
 		bind(CoreDNSRole, CoreDNSRole, accountSubject(metav1.NamespaceSystem, coreDNSAccount)),
 		bind(policyRole, policyRole, accountSubject(metav1.NamespaceSystem, policyAccount)),
 		bind(localVolumesRole, localVolumesRole, accountSubject(metav1.NamespaceSystem, localVolumesAccount)),

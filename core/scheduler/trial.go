@@ -23,6 +23,11 @@ func NewTrial(p Profile) (*Trial, error) {
 	return &Trial{c}, nil
 }
 
+// Gate is the refusal of a plugin that does not let the pod be tried at all; nil = it may.
+func (t *Trial) Gate(ctx context.Context, p *framework.PodInfo) *framework.Status {
+	return t.profile.PreEnqueue(ctx, p)
+}
+
 // Decide finds the node for a pod. The same seed gives the same decision.
 func (t *Trial) Decide(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, seed uint64) *Decision {
 	return t.profile.Decide(ctx, p, snap, decision.Circumstances{Workers: 1, Seed: seed, Now: func() time.Time { return time.Time{} }},

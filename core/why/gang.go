@@ -3,19 +3,19 @@
 package why
 
 import (
-	"context"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 
-	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/gang"
+	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/trial"
 )
 
 // podGroup: pods that are placed together.
 func (e *explainer) podGroup(name string) *Answer {
-	g, ok := find(e.Groups, e.in, name)
+	g, ok := facts.Find(e.Groups, e.in, name)
 	if !ok {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (e *explainer) gang(p *corev1.Pod, scheduled corev1.PodCondition) *Answer {
 	if !member {
 		return nil
 	}
-	g, ok := find(e.Groups, key.Namespace, key.Name)
+	g, ok := facts.Find(e.Groups, key.Namespace, key.Name)
 	if !ok {
 		return stuck("the pod group %s that it names does not exist", key.Name).
 			or("see which ones there are", "kubectl get podgroups -n %s", key.Namespace)
@@ -79,12 +79,12 @@ func (e *explainer) gang(p *corev1.Pod, scheduled corev1.PodCondition) *Answer {
 		a.Unknown = append(a.Unknown, "what would let the gang in: that takes all nodes and pods, and a gang without a topology")
 		return a
 	}
-	t, err := newTrial(e)
+	t, err := trial.New(e.ctx, e.Cluster, p)
 	if err != nil {
 		a.Unknown = append(a.Unknown, "what would let the gang in: "+err.Error())
 		return a
 	}
-	plan := t.gang(waiting, max(1, need-len(placed)))
+	plan := t.Gang(waiting, max(1, need-len(placed)))
 	switch {
 	case plan.Placed:
 		return stuck("its gang %s has not been scheduled yet; %d nodes would take it", g.Name, len(plan.Nodes))
@@ -92,37 +92,8 @@ func (e *explainer) gang(p *corev1.Pod, scheduled corev1.PodCondition) *Answer {
 		fewer(a, len(placed)+plan.Fit, true)
 	}
 	if plan.Failed >= 0 && plan.Fit == 0 {
-		alone := t.explain(waiting[plan.Failed], scheduled)
+		alone := e.tried(t, waiting[plan.Failed], scheduled)
 		a.Refused, a.Changes = alone.Refused, append(a.Changes, alone.Changes...)
 	}
 	return a.or("join one more machine", "wasmplane token create")
 }
-
-// members is a gang.Cycle that binds nothing.
-type members struct {
-	*trial
-	infos []*framework.PodInfo
-}
-
-func (t *trial) gang(pods []*corev1.Pod, need int) gang.Plan {
-	m := &members{trial: t}
-	for _, p := range pods {
-		m.infos = append(m.infos, framework.NewPodInfo(p))
-	}
-	return gang.Decide(t.ctx, gang.Problem{Members: m.infos, Need: need, Snapshot: t.snap}, m)
-}
-
-// Template implements gang.Cycle.
-func (m *members) Template(int) string { return "" }
-
-// Decide implements gang.Cycle.
-func (m *members) Decide(ctx context.Context, i int, snap *framework.Snapshot, _ gang.Where) gang.Answer {
-	d := m.native.Decide(ctx, m.infos[i], snap, 1)
-	return gang.Answer{Node: d.Node, Err: d.Fatal()}
-}
-
-// Reserve implements gang.Cycle.
-func (m *members) Reserve(context.Context, int, string) *framework.Status { return nil }
-
-// Unreserve implements gang.Cycle.
-func (m *members) Unreserve(context.Context, int, string) {}

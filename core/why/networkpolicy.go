@@ -10,11 +10,13 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
 // networkPolicy says which pods a policy isolates, and what of it meets nobody.
 func (e *explainer) networkPolicy(name string) *Answer {
-	np, ok := find(e.Policies, e.in, name)
+	np, ok := facts.Find(e.Policies, e.in, name)
 	if !ok {
 		return nil
 	}
@@ -62,7 +64,7 @@ func (e *explainer) podsBy(namespace string, namespaces, pods *metav1.LabelSelec
 	for _, p := range e.Pods {
 		in := p.Namespace == namespace
 		if namespaces != nil {
-			ns, known := find(e.Namespaces, "", p.Namespace)
+			ns, known := facts.Find(e.Namespaces, "", p.Namespace)
 			in = known && byLabels(namespaces, ns.Labels)
 		}
 		if in && byLabels(pods, p.Labels) {

@@ -9,10 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
 func (e *explainer) claim(name string) *Answer {
-	c, ok := find(e.Claims, e.in, name)
+	c, ok := facts.Find(e.Claims, e.in, name)
 	if !ok {
 		return nil
 	}
@@ -26,7 +28,7 @@ func (e *explainer) podClaims(p *corev1.Pod) *Answer {
 			continue
 		}
 		name := v.PersistentVolumeClaim.ClaimName
-		c, ok := find(e.Claims, p.Namespace, name)
+		c, ok := facts.Find(e.Claims, p.Namespace, name)
 		if !ok {
 			return stuck("its volume claim %s does not exist", name).
 				or("make the claim", `echo '{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"%s"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}' | kubectl create -n %s -f -`, name, p.Namespace)
@@ -42,7 +44,7 @@ func (e *explainer) class(c *corev1.PersistentVolumeClaim) (name string, class *
 	if c.Spec.StorageClassName != nil {
 		name = *c.Spec.StorageClassName
 	}
-	class, _ = find(e.Classes, "", name)
+	class, _ = facts.Find(e.Classes, "", name)
 	return name, class
 }
 
@@ -112,7 +114,7 @@ func (e *explainer) anotherClass(c *corev1.PersistentVolumeClaim, a *Answer) *An
 }
 
 func (e *explainer) namespace(name string) *Answer {
-	ns, ok := find(e.Namespaces, "", name)
+	ns, ok := facts.Find(e.Namespaces, "", name)
 	if !ok {
 		return nil
 	}
@@ -143,7 +145,7 @@ func (e *explainer) namespace(name string) *Answer {
 }
 
 func (e *explainer) node(name string) *Answer {
-	n, ok := find(e.Nodes, "", name)
+	n, ok := facts.Find(e.Nodes, "", name)
 	if !ok {
 		return nil
 	}
@@ -167,11 +169,11 @@ func (e *explainer) explainNode(n *corev1.Node) *Answer {
 	ready := nodeCondition(n, corev1.NodeReady)
 	switch ready.Status {
 	case corev1.ConditionUnknown:
-		return stuck("nothing has been heard of it since %s: its agent does not run, or does not reach the API", since(ready)).
+		return e.before(n, stuck("nothing has been heard of it since %s: its agent does not run, or does not reach the API", e.heard(n, ready))).
 			or("on that machine, ask how its agent is", "wasmplane status").or("start it there", "wasmplane agent").
 			or("if the machine will not come back, take it out", "wasmplane node remove %s", n.Name)
 	case corev1.ConditionFalse:
-		return stuck("its agent says that it is not ready: %s", ready.Message)
+		return e.before(n, stuck("its agent says that it is not ready: %s", strings.TrimSpace(ready.Reason+": "+ready.Message)))
 	case "":
 		return stuck("its agent has never reported: it has only just joined, or somebody made the Node by hand").
 			or("take it out, if there is no such machine", "kubectl delete node %s", n.Name)
@@ -189,6 +191,28 @@ func (e *explainer) explainNode(n *corev1.Node) *Answer {
 		return stuck("it is ready, and takes no new pods: it is cordoned").or("use it again", "kubectl uncordon %s", n.Name)
 	}
 	return well("it is ready")
+}
+
+// heard is when a node gave its last sign of life.
+func (e *explainer) heard(n *corev1.Node, ready corev1.NodeCondition) string {
+	if l, ok := facts.Find(e.Leases, corev1.NamespaceNodeLease, n.Name); ok && l.Spec.RenewTime != nil {
+		ready.LastHeartbeatTime = metav1.NewTime(l.Spec.RenewTime.Time)
+	}
+	return since(ready)
+}
+
+// before adds what was last said of a node, by itself or about it.
+func (e *explainer) before(n *corev1.Node, a *Answer) *Answer {
+	var last *corev1.Event
+	for _, ev := range e.Events {
+		if o := ev.InvolvedObject; o.Kind == "Node" && o.Name == n.Name && ev.Reason != "Why" && (last == nil || when(ev).After(when(last))) {
+			last = ev
+		}
+	}
+	if last != nil {
+		a.because("the last event about it: %s: %s", last.Reason, last.Message)
+	}
+	return a
 }
 
 func since(c corev1.NodeCondition) string {

@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
 func (e *explainer) pod(name string) *Answer {
-	p, ok := find(e.Pods, e.in, name)
+	p, ok := facts.Find(e.Pods, e.in, name)
 	if !ok {
 		return nil
 	}
@@ -82,7 +83,7 @@ func (e *explainer) onNode(p *corev1.Pod) *Answer {
 	if len(e.Nodes) == 0 {
 		return nil
 	}
-	n, ok := find(e.Nodes, "", p.Spec.NodeName)
+	n, ok := facts.Find(e.Nodes, "", p.Spec.NodeName)
 	if !ok {
 		return stuck("node %s, to which it is bound, does not exist", p.Spec.NodeName).
 			or("delete it, so that its controller makes another", "kubectl delete pod %s -n %s --grace-period=0 --force", p.Name, p.Namespace)
@@ -124,7 +125,7 @@ func (e *explainer) container(p *corev1.Pod, s *corev1.ContainerStatus) *Answer 
 			said = ev.Message
 		}
 		return stuck("image %s of container %s cannot be pulled (%s)", s.Image, s.Name, w.Reason).because("%s", said).
-			or("name an image that there is", "kubectl set image %s %s=IMAGE -n %s", e.owner(p), s.Name, p.Namespace)
+			or("name an image that there is", "kubectl set image %s %s=IMAGE -n %s", e.Owner(p), s.Name, p.Namespace)
 	case "CrashLoopBackOff":
 		ended := ""
 		if t := s.LastTerminationState.Terminated; t != nil {
@@ -166,7 +167,7 @@ func (e *explainer) unready(p *corev1.Pod) *Answer {
 		if ev := e.last("Pod", p.Namespace, p.Name, "Unhealthy"); ev != nil {
 			return stuck("container %s runs, and its probe fails: %s", s.Name, ev.Message).
 				or("read what it writes", "kubectl logs %s -n %s -c %s", p.Name, p.Namespace, s.Name).
-				or("change the probe", "kubectl edit %s -n %s", e.owner(p), p.Namespace)
+				or("change the probe", "kubectl edit %s -n %s", e.Owner(p), p.Namespace)
 		}
 		return stuck("container %s runs, and is not ready yet", s.Name)
 	}
@@ -183,21 +184,4 @@ func (e *explainer) unready(p *corev1.Pod) *Answer {
 		a.because("%s", ev.Message)
 	}
 	return a
-}
-
-// owner is what one changes to change the pod: the Deployment or other workload that makes
-// it, or the pod itself.
-func (e *explainer) owner(p *corev1.Pod) string {
-	ref := metav1.GetControllerOfNoCopy(p)
-	if ref == nil {
-		return "pod/" + p.Name
-	}
-	if ref.Kind == "ReplicaSet" {
-		if rs, ok := find(e.ReplicaSets, p.Namespace, ref.Name); ok {
-			if above := metav1.GetControllerOfNoCopy(rs); above != nil {
-				ref = above
-			}
-		}
-	}
-	return strings.ToLower(ref.Kind) + "/" + ref.Name
 }

@@ -12,10 +12,12 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
 func (e *explainer) service(name string) *Answer {
-	s, ok := find(e.Services, e.in, name)
+	s, ok := facts.Find(e.Services, e.in, name)
 	if !ok {
 		return nil
 	}

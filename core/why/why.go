@@ -19,66 +19,22 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
-	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/trial"
 )
 
-// Cluster is what the API stores, as far as somebody could read it.
-type Cluster struct {
-	Now         time.Time
-	Nodes       []*corev1.Node
-	Pods        []*corev1.Pod // of all namespaces: a pod waits because of others
-	Namespaces  []*corev1.Namespace
-	Claims      []*corev1.PersistentVolumeClaim
-	Volumes     []*corev1.PersistentVolume
-	Classes     []*storagev1.StorageClass
-	Drivers     []*storagev1.CSIDriver
-	DriverNodes []*storagev1.CSINode
-	Room        []*storagev1.CSIStorageCapacity
-	// What there is of devices, and who has them, of all namespaces.
-	DeviceClaims    []*resourcev1.ResourceClaim
-	DeviceTemplates []*resourcev1.ResourceClaimTemplate
-	DeviceClasses   []*resourcev1.DeviceClass
-	DeviceSlices    []*resourcev1.ResourceSlice
-	DeviceTaints    []*resourcev1.DeviceTaintRule
-
-	Services     []*corev1.Service
-	Slices       []*discoveryv1.EndpointSlice
-	Deployments  []*appsv1.Deployment
-	ReplicaSets  []*appsv1.ReplicaSet
-	StatefulSets []*appsv1.StatefulSet
-	DaemonSets   []*appsv1.DaemonSet
-	Jobs         []*batchv1.Job
-	Controllers  []*corev1.ReplicationController
-	Quotas       []*corev1.ResourceQuota
-	Budgets      []*policyv1.PodDisruptionBudget
-	Policies     []*networkingv1.NetworkPolicy
-	Groups       []*schedulingv1beta1.PodGroup
-	Events       []*corev1.Event // of the object's namespace
-	// Held are the objects of a namespace that goes away which somebody holds by a finalizer.
-	Held []Held
-	// Refusals says which plugin gave which reason, as the trace has it.
-	Refusals map[string]string
-	// Partial: not all nodes or not all pods could be read. What the scheduler would decide
-	// is not tried then.
-	Partial bool
-	// Unread says what could not be read, and so is not known.
-	Unread []string
-}
-
-// Held is an object that waits for its finalizers.
-type Held struct {
-	Resource, Name string
-	Finalizers     []string
-}
+type (
+	// Cluster is what the API stores, as far as somebody could read it.
+	Cluster = facts.Cluster
+	// Held is an object that waits for its finalizers.
+	Held = facts.Held
+	// Refusal is a filter's reason with the nodes that it holds for.
+	Refusal = trial.Refusal
+	// Change would let the object go on.
+	Change = trial.Change
+)
 
 // Answer says why.
 type Answer struct {
@@ -93,25 +49,12 @@ type Answer struct {
 	Because []string `json:"because,omitempty"`
 	// Refused is which plugin keeps a pod from how many nodes.
 	Refused []Refusal `json:"refused,omitempty"`
+	// Preemption is why no pods of lower priority are removed for a pod, by nodes.
+	Preemption []Refusal `json:"preemption,omitempty"`
 	// Changes that would let it go on, those that change least first.
 	Changes []Change `json:"changes,omitempty"`
 	// Unknown is what could not be found out.
 	Unknown []string `json:"unknown,omitempty"`
-}
-
-// Refusal is a filter's reason with the nodes that it holds for.
-type Refusal struct {
-	Plugin string   `json:"plugin,omitempty"`
-	Reason string   `json:"reason"`
-	Nodes  []string `json:"nodes"`
-}
-
-// Change would let the object go on.
-type Change struct {
-	What    string `json:"what"`
-	Command string `json:"command"`
-	// Tried: the scheduler placed the pod on a copy of the cluster with this change.
-	Tried bool `json:"tried"`
 }
 
 // Kinds that can be asked about.
@@ -122,11 +65,28 @@ var kinds = map[string]func(*explainer, string) *Answer{
 	"node":          (*explainer).node,
 	"networkpolicy": (*explainer).networkPolicy,
 	"podgroup":      (*explainer).podGroup,
+	"cronjob":       (*explainer).cronJob, "resourcequota": (*explainer).quota, "resourceclaim": (*explainer).resourceClaim,
+	"horizontalpodautoscaler": (*explainer).autoscaler, "poddisruptionbudget": (*explainer).budget, "ingress": (*explainer).ingress,
+	"customresourcedefinition": (*explainer).definition, "apiservice": (*explainer).apiService,
+	"validatingwebhookconfiguration": (*explainer).validatingWebhook, "mutatingwebhookconfiguration": (*explainer).mutatingWebhook,
 }
+
+// Other stands for every kind that has no name here: custom resources.
+const Other = "resource"
+
+// global are the kinds whose objects are in no namespace.
+var global = []string{
+	"namespace", "node", "customresourcedefinition", "apiservice", "validatingwebhookconfiguration", "mutatingwebhookconfiguration",
+}
+
+// Namespaced says whether a kind's objects are in namespaces.
+func Namespaced(kind string) bool { return !slices.Contains(global, kind) }
 
 var shortNames = map[string]string{
 	"po": "pod", "deploy": "deployment", "rs": "replicaset", "sts": "statefulset", "ds": "daemonset", "svc": "service",
 	"pvc": "persistentvolumeclaim", "ns": "namespace", "no": "node", "netpol": "networkpolicy", "networkpolicies": "networkpolicy",
+	"cj": "cronjob", "quota": "resourcequota", "hpa": "horizontalpodautoscaler", "pdb": "poddisruptionbudget",
+	"ing": "ingress", "ingresses": "ingress", "crd": "customresourcedefinition", "crds": "customresourcedefinition",
 }
 
 // Kind is the kind that a word means: its name, in the plural or short.
@@ -147,19 +107,37 @@ func Kind(word string) (string, error) {
 
 // Explain answers about one object. kind is one that Kind returned.
 func Explain(ctx context.Context, c *Cluster, kind, namespace, name string) (*Answer, error) {
+	if kind == Other {
+		return explainOther(ctx, c, namespace, name)
+	}
 	explain, ok := kinds[kind]
 	if !ok {
 		return nil, fmt.Errorf("kind %q is none of those that can be explained", kind)
 	}
-	if kind == "namespace" || kind == "node" {
+	if !Namespaced(kind) {
 		namespace = ""
 	}
 	a := explain(&explainer{Cluster: c, ctx: ctx, in: namespace}, name)
 	if a == nil {
-		return nil, fmt.Errorf("there is no %s %s", kind, strings.TrimPrefix(namespace+"/"+name, "/"))
+		return nil, &NotFoundError{Kind: kind, Namespace: namespace, Name: name, Unread: c.Unread}
 	}
 	a.Object, a.Namespace, a.Unknown = kind+"/"+name, namespace, append(a.Unknown, c.Unread...)
 	return a, nil
+}
+
+// NotFoundError: there is no such object, as far as could be read.
+type NotFoundError struct {
+	Kind, Namespace, Name string
+	Unread                []string
+}
+
+// Error implements error.
+func (e *NotFoundError) Error() string {
+	text := fmt.Sprintf("there is no %s %s", e.Kind, strings.TrimPrefix(e.Namespace+"/"+e.Name, "/"))
+	if len(e.Unread) > 0 {
+		text += ", as far as could be read (not known: " + strings.Join(e.Unread, "; ") + ")"
+	}
+	return text
 }
 
 // Write prints an answer for people. The first line is the cause.
@@ -169,7 +147,10 @@ func (a *Answer) Write(w io.Writer) {
 		fmt.Fprintf(w, "  %s\n", b)
 	}
 	for _, r := range a.Refused {
-		fmt.Fprintf(w, "  %s: %s: %d nodes (%s)\n", cmp.Or(r.Plugin, "a plugin"), r.Reason, len(r.Nodes), some(r.Nodes))
+		fmt.Fprintf(w, "  %s: %s: %d nodes (%s)\n", cmp.Or(r.Plugin, "a plugin"), r.Reason, len(r.Nodes), facts.Some(r.Nodes))
+	}
+	for _, r := range a.Preemption {
+		fmt.Fprintf(w, "  preemption: %s: %d nodes (%s)\n", r.Reason, len(r.Nodes), facts.Some(r.Nodes))
 	}
 	if len(a.Changes) > 0 {
 		fmt.Fprintln(w, "What would let it go on:")
@@ -184,15 +165,6 @@ func (a *Answer) Write(w io.Writer) {
 	for _, u := range a.Unknown {
 		fmt.Fprintf(w, "Not known: %s\n", u)
 	}
-}
-
-// some are the first few of many.
-func some(names []string) string {
-	const few = 5
-	if len(names) <= few {
-		return strings.Join(names, ", ")
-	}
-	return strings.Join(names[:few], ", ") + fmt.Sprintf(" and %d more", len(names)-few)
 }
 
 // explainer is one question.
@@ -223,16 +195,6 @@ func (a *Answer) because(format string, args ...any) *Answer {
 func (a *Answer) of(format string, args ...any) *Answer {
 	a.Cause = fmt.Sprintf(format, args...) + ": " + a.Cause
 	return a
-}
-
-// find an object by namespace and name; nil where there is none.
-func find[T metav1.Object](all []T, namespace, name string) (found T, ok bool) {
-	for _, o := range all {
-		if o.GetNamespace() == namespace && o.GetName() == name {
-			return o, true
-		}
-	}
-	return found, false
 }
 
 // last is the youngest event about an object with one of the reasons.

@@ -10,15 +10,25 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/wasmplane/wasmplane/core/why"
 )
@@ -169,6 +179,76 @@ func gangOf(c *why.Cluster, least int32) {
 	c.Groups = append(c.Groups, g)
 }
 
+func autoscaler(c *why.Cluster, t autoscalingv2.HorizontalPodAutoscalerConditionType, reason, message string) {
+	h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: meta("web")}
+	h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web"}
+	h.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: t, Status: corev1.ConditionFalse, Reason: reason, Message: message}}
+	c.Autoscalers = append(c.Autoscalers, h)
+}
+
+func budget(c *why.Cluster, healthy int32) {
+	least := intstr.FromInt32(2)
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: meta("web")}
+	b.Spec = policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}
+	b.Status = policyv1.PodDisruptionBudgetStatus{ExpectedPods: 2, CurrentHealthy: healthy, DesiredHealthy: 2}
+	c.Budgets = append(c.Budgets, b)
+}
+
+func ingress(c *why.Cluster, backend string) {
+	in := &networkingv1.Ingress{ObjectMeta: meta("web")}
+	class := "edge"
+	in.Spec.IngressClassName = &class
+	in.Spec.DefaultBackend = &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: backend, Port: networkingv1.ServiceBackendPort{Number: 80}}}
+	c.Ingresses = append(c.Ingresses, in)
+	c.IngressClasses = append(c.IngressClasses, &networkingv1.IngressClass{
+		ObjectMeta: metav1.ObjectMeta{Name: class}, Spec: networkingv1.IngressClassSpec{Controller: "example.com/edge"},
+	})
+}
+
+// endpoints are ready ones of the Service web.
+func endpoints() []*discoveryv1.EndpointSlice {
+	port := int32(80)
+	return []*discoveryv1.EndpointSlice{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		Ports:      []discoveryv1.EndpointPort{{Port: &port}}, Endpoints: []discoveryv1.Endpoint{{}},
+	}}
+}
+
+func apiService(name, group string) *apiregistrationv1.APIService {
+	a := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	a.Spec.Group, a.Spec.Service = group, &apiregistrationv1.ServiceReference{Namespace: "shop", Name: "server"}
+	return a
+}
+
+func webhook() *admissionv1.ValidatingWebhookConfiguration {
+	w := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "guard"}}
+	w.Webhooks = []admissionv1.ValidatingWebhook{{
+		Name: "guard.example.com", ClientConfig: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "shop", Name: "guard"}},
+		Rules: []admissionv1.RuleWithOperations{{
+			Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{Resources: []string{"pods"}},
+		}},
+	}}
+	return w
+}
+
+func cronJob(c *why.Cluster) *batchv1.CronJob {
+	j := &batchv1.CronJob{ObjectMeta: meta("nightly"), Spec: batchv1.CronJobSpec{Schedule: "0 3 * * *"}}
+	j.UID = "cron"
+	c.CronJobs = append(c.CronJobs, j)
+	return j
+}
+
+func custom(status map[string]any) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}
+	o.SetNamespace("shop")
+	o.SetName("w")
+	o.SetCreationTimestamp(metav1.Unix(0, 0))
+	if status != nil {
+		o.Object["status"] = status
+	}
+	return o
+}
+
 // situations are stuck objects, with what the answer has to contain.
 var situations = map[string]struct {
 	ask      string
@@ -218,6 +298,16 @@ var situations = map[string]struct {
 	"anti-affinity": {"pod/p", func(c *why.Cluster) {
 		c.Pods = append(c.Pods, pod("p", apart), pod("x", on("a")), pod("y", on("b")))
 	}, "anti-affinity rules on 2 of 2 nodes (InterPodAffinity)", []string{"kubectl delete pod x -n shop", "wasmplane token create"}},
+	"a pod that could be more important": {"pod/p", func(c *why.Cluster) {
+		c.Nodes = c.Nodes[:1]
+		c.Priorities = []*schedulingv1.PriorityClass{{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 100}, {ObjectMeta: metav1.ObjectMeta{Name: "low"}, Value: -1}}
+		c.Pods = append(c.Pods, pod("p", cpu("3")), pod("x", on("a"), cpu("3")))
+	}, "Insufficient cpu on 1 of 1 nodes", []string{"priorityClassName: high", "token create"}},
+	"room that is being made": {"pod/p", func(c *why.Cluster) {
+		one, now := int32(1), metav1.Now()
+		c.Pods = append(c.Pods, pod("p", cpu("3"), func(p *corev1.Pod) { p.Spec.Priority, p.Status.NominatedNodeName = &one, "a" }),
+			pod("x", on("a"), cpu("3"), func(p *corev1.Pod) { p.DeletionTimestamp = &now }))
+	}, "it gets node a as soon as pods that are less important have left it: shop/x", []string{"kubectl delete pod x -n shop --grace-period=0"}},
 	"scheduling gates": {"pod/p", func(c *why.Cluster) {
 		c.Pods = append(c.Pods, pod("p", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/wait"}} }))
 	}, "scheduling gates example.com/wait", []string{"/spec/schedulingGates"}},
@@ -294,6 +384,114 @@ var situations = map[string]struct {
 			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}}
 		}))
 	}, `no container of its pods has a port of the name "http"`, []string{`"path":"/spec/ports/0/targetPort","value":"web"`}},
+	"an autoscaler without requests": {"hpa/web", func(c *why.Cluster) {
+		autoscaler(c, autoscalingv2.ScalingActive, "FailedGetResourceMetric",
+			"the HPA was unable to compute the replica count: failed to get cpu utilization: missing request for cpu in container web of Pod web-1")
+	}, "it cannot tell how busy deployment/web is: container web requests no cpu", []string{"kubectl set resources deployment/web -n shop -c web --requests=cpu=100m"}},
+	"an autoscaler without a target": {"hpa/web", func(c *why.Cluster) {
+		autoscaler(c, autoscalingv2.AbleToScale, "FailedGetScale", `deployments.apps "web" not found`)
+		c.Deployments = []*appsv1.Deployment{{ObjectMeta: meta("shop")}}
+	}, `it cannot scale deployment/web: deployments.apps "web" not found`, []string{`"scaleTargetRef":{"name":"shop"}`}},
+	"an autoscaler of nothing": {"hpa/web", func(c *why.Cluster) {
+		autoscaler(c, autoscalingv2.ScalingActive, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero")
+	}, "it does nothing while deployment/web has 0 replicas", []string{"kubectl scale deployment/web -n shop --replicas=1"}},
+	"an autoscaler whose API is away": {"hpa/web", func(c *why.Cluster) {
+		autoscaler(c, autoscalingv2.ScalingActive, "FailedGetPodsMetric", "unable to fetch metrics from custom metrics API: the server could not find the requested resource")
+		c.APIs = []*apiregistrationv1.APIService{apiService("v1beta1.custom.metrics.k8s.io", "custom.metrics.k8s.io")}
+	}, "the API of custom metrics: it is not available: service shop/server does not exist", []string{"kubectl delete apiservice v1beta1.custom.metrics.k8s.io"}},
+	"a budget that allows nothing": {"pdb/web", func(c *why.Cluster) {
+		budget(c, 2)
+		c.ReplicaSets = []*appsv1.ReplicaSet{{ObjectMeta: meta("web")}}
+		c.Pods = append(c.Pods, pod("p", running, ownedBy("ReplicaSet", "web")), pod("q", running, ownedBy("ReplicaSet", "web")))
+	}, "it lets no pod be evicted: 2 are healthy, and 2 have to be (minAvailable: 2)", []string{"kubectl scale replicaset/web -n shop --replicas=3", `"maxUnavailable":1`}},
+	"a budget whose pod is not ready": {"pdb/web", func(c *why.Cluster) {
+		budget(c, 1)
+		c.Pods = append(c.Pods, pod("p", running), pod("q", waiting("ErrImagePull", "")))
+	}, "it lets no pod be evicted: 1 are healthy, and 2 have to be: pod q: image web:1", []string{"kubectl set image"}},
+	"an Ingress without a class": {"ing/web", func(c *why.Cluster) {
+		c.Ingresses = []*networkingv1.Ingress{{ObjectMeta: meta("web")}}
+		c.IngressClasses = []*networkingv1.IngressClass{{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}}
+	}, "it names no class, and there is no default class", []string{`"ingressClassName":"edge"`}},
+	"an Ingress without a backend": {"ingress/web", func(c *why.Cluster) { ingress(c, "web") }, "its backend, service web, does not exist",
+		[]string{"kubectl create service clusterip web -n shop --tcp=80"}},
+	"an Ingress without a controller": {"ingress/web", func(c *why.Cluster) {
+		ingress(c, "web")
+		c.Services, c.Slices = []*corev1.Service{service(nil)}, endpoints()
+	}, "nobody has taken it on: the controller of its class, example.com/edge, has written no address", []string{"kubectl get pods -A"}},
+	"a definition whose names are taken": {"crd/widgets.example.com", func(c *why.Cluster) {
+		d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com"}}
+		d.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionFalse, Message: `"widgets" is already in use`}}
+		c.Definitions = []*apiextensionsv1.CustomResourceDefinition{d}
+	}, `its names are taken: "widgets" is already in use`, []string{"kubectl get crds"}},
+	"an API that nobody serves": {"apiservice/v1.example.com", func(c *why.Cluster) {
+		c.APIs = []*apiregistrationv1.APIService{apiService("v1.example.com", "example.com")}
+	}, "it is not available: service shop/server does not exist", []string{"kubectl delete apiservice v1.example.com"}},
+	"a webhook that cannot be asked": {"validatingwebhookconfigurations/guard", func(c *why.Cluster) {
+		c.Validating = []*admissionv1.ValidatingWebhookConfiguration{webhook()}
+	}, "webhook guard.example.com cannot be asked, and so every create of pods is refused (failurePolicy: Fail): service shop/guard does not exist",
+		[]string{`"path":"/webhooks/0/failurePolicy","value":"Ignore"`, "kubectl delete validatingwebhookconfiguration guard"}},
+	"pods that a webhook cannot judge": {"deployment/web", func(c *why.Cluster) {
+		deployment(c, `Internal error occurred: failed calling webhook "guard.example.com": no endpoints`)
+		c.Validating = []*admissionv1.ValidatingWebhookConfiguration{webhook()}
+	}, "webhook guard.example.com cannot be asked, and so its pods are refused", []string{"wasmplane why validatingwebhookconfiguration/guard"}},
+	"pods that a policy refuses": {"deployment/web", func(c *why.Cluster) {
+		deployment(c, `pods "web" is forbidden: ValidatingAdmissionPolicy 'owned' with binding 'here' denied request: no owner`)
+	}, "policy owned refuses its pods", []string{"kubectl delete validatingadmissionpolicybinding here"}},
+	"pods that a plugin refuses": {"deployment/web", func(c *why.Cluster) {
+		deployment(c, `pods "web" is forbidden: plugin "no-latest" denied the request: a tag is missing`)
+	}, "plugin no-latest refuses its pods", []string{"wasmplane plugin list"}},
+	"pods below the level of security": {"deployment/web", func(c *why.Cluster) {
+		deployment(c, `pods "web" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false`)
+	}, "the namespace allows only pods of the Pod Security level restricted:latest", []string{"kubectl label namespace shop pod-security"}},
+	"a quota that is used up": {"quota/few", func(c *why.Cluster) {
+		q := &corev1.ResourceQuota{ObjectMeta: meta("few")}
+		q.Status.Hard, q.Status.Used = corev1.ResourceList{"pods": resource.MustParse("2")}, corev1.ResourceList{"pods": resource.MustParse("2")}
+		c.Quotas = []*corev1.ResourceQuota{q}
+	}, "it is used up: pods (2 of 2)", []string{`{"hard":{"pods":"4"}}`}},
+	"a cron job that is suspended": {"cj/nightly", func(c *why.Cluster) { cronJob(c).Spec.Suspend = new(true) }, "it is suspended",
+		[]string{`{"spec":{"suspend":false}}`}},
+	"a cron job at no time": {"cronjob/nightly", func(c *why.Cluster) { cronJob(c).Spec.Schedule = "0 0 30 2 *" }, "names no time that will ever come",
+		[]string{`"schedule":"*/5 * * * *"`}},
+	"a cron job that waits for its last job": {"cronjob/nightly", func(c *why.Cluster) {
+		j := cronJob(c)
+		j.Spec.ConcurrencyPolicy, j.Status.Active = batchv1.ForbidConcurrent, []corev1.ObjectReference{{Name: "nightly-1"}}
+		owned := metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("CronJob"))
+		c.Jobs = []*batchv1.Job{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "nightly-1", UID: "j", OwnerReferences: []metav1.OwnerReference{*owned}}}}
+	}, "no job is made while another one is there (concurrencyPolicy: Forbid): job nightly-1: it has not ended", []string{"kubectl delete job nightly-1"}},
+	"a job that failed": {"job/once", func(c *why.Cluster) {
+		c.Jobs = []*batchv1.Job{{ObjectMeta: meta("once"), Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{
+			{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "BackoffLimitExceeded", Message: "Job has reached the specified backoff limit"},
+		}}}}
+	}, "it has failed for good: BackoffLimitExceeded", []string{"kubectl get job once -n shop -o yaml"}},
+	"a set that waits for an ordinal": {"sts/db", func(c *why.Cluster) {
+		three := int32(3)
+		c.StatefulSets = []*appsv1.StatefulSet{{ObjectMeta: meta("db"), Spec: appsv1.StatefulSetSpec{Replicas: &three}}}
+		c.Pods = append(c.Pods, pod("db-0", running), pod("db-1", waiting("ErrImagePull", "")))
+	}, "0 of 3 pods are available, and those after it wait for db-1: pod db-1: image web:1", []string{"kubectl set image"}},
+	"a claim that nobody uses": {"resourceclaim/gpu", func(c *why.Cluster) {
+		c.DeviceClaims, c.DeviceSlices = []*resourcev1.ResourceClaim{{ObjectMeta: meta("gpu")}}, []*resourcev1.ResourceSlice{{}}
+	}, "it gets its devices when a pod uses it, and none does", []string{"kubectl get pods"}},
+	"a custom resource whose controller is silent": {why.Other + "/w", func(c *why.Cluster) {
+		c.Now, c.Object = time.Unix(1000, 0), custom(nil)
+	}, "its controller is silent: nobody has written its status", []string{"kubectl get deployments"}},
+	"a custom resource whose controller lags": {why.Other + "/w", func(c *why.Cluster) {
+		c.Object = custom(map[string]any{"observedGeneration": int64(1)})
+		c.Object.SetGeneration(3)
+	}, "its controller has not seen the last change: it is at generation 3, and saw 1", nil},
+	"a custom resource that is not ready": {why.Other + "/w", func(c *why.Cluster) {
+		c.Object = custom(map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "False", "reason": "NoDatabase", "message": "db is away"}}})
+	}, "its condition Ready is False: NoDatabase: db is away", nil},
+	"a custom resource that is held": {why.Other + "/w", func(c *why.Cluster) {
+		now := metav1.Now()
+		c.Object = custom(nil)
+		c.Object.SetDeletionTimestamp(&now)
+		c.Object.SetFinalizers([]string{"example.com/hold"})
+	}, "it is being deleted and waits for whoever set its finalizers example.com/hold", []string{"kubectl patch widget w -n shop"}},
+	"a node that says what is wrong": {"node/a", func(c *why.Cluster) {
+		c.Nodes = []*corev1.Node{node("a", func(n *corev1.Node) {
+			n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason, n.Status.Conditions[0].Message = corev1.ConditionFalse, "KubeletNotReady", "no network"
+		})}
+	}, "its agent says that it is not ready: KubeletNotReady: no network", nil},
 	"a namespace that stays": {"namespace/shop", func(c *why.Cluster) {
 		now := metav1.Now()
 		c.Namespaces = []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: &now}}}
@@ -337,6 +535,9 @@ func ask(t *testing.T, c *why.Cluster, object string) *why.Answer {
 	t.Helper()
 	word, name, _ := strings.Cut(object, "/")
 	kind, err := why.Kind(word)
+	if word == why.Other {
+		kind, err = word, nil
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,11 +551,7 @@ func ask(t *testing.T, c *why.Cluster, object string) *why.Answer {
 // What is in order is called so, and nothing is suggested about it.
 func TestWhatIsWellIsLeftAlone(t *testing.T) {
 	c := &why.Cluster{Nodes: []*corev1.Node{node("a")}, Pods: []*corev1.Pod{pod("p", running)}, Services: []*corev1.Service{service(nil)}, Namespaces: []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}}}
-	port := int32(80)
-	c.Slices = []*discoveryv1.EndpointSlice{{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
-		Ports:      []discoveryv1.EndpointPort{{Port: &port}}, Endpoints: []discoveryv1.Endpoint{{}},
-	}}
+	c.Slices = endpoints()
 	for _, object := range []string{"pod/p", "service/web", "node/a", "namespace/shop"} {
 		if a := ask(t, c, object); !a.Well || len(a.Changes) > 0 {
 			t.Errorf("%s: %+v", object, a)

@@ -9,15 +9,16 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
 func (e *explainer) deployment(name string) *Answer {
-	d, ok := find(e.Deployments, e.in, name)
+	d, ok := facts.Find(e.Deployments, e.in, name)
 	if !ok {
 		return nil
 	}
@@ -60,7 +61,7 @@ func wanted(replicas *int32) int32 {
 }
 
 func (e *explainer) replicaSet(name string) *Answer {
-	rs, ok := find(e.ReplicaSets, e.in, name)
+	rs, ok := facts.Find(e.ReplicaSets, e.in, name)
 	if !ok {
 		return nil
 	}
@@ -82,7 +83,7 @@ func failure(conditions []appsv1.ReplicaSetCondition) string {
 }
 
 func (e *explainer) statefulSet(name string) *Answer {
-	s, ok := find(e.StatefulSets, e.in, name)
+	s, ok := facts.Find(e.StatefulSets, e.in, name)
 	if !ok {
 		return nil
 	}
@@ -90,11 +91,34 @@ func (e *explainer) statefulSet(name string) *Answer {
 	if s.Status.AvailableReplicas >= want {
 		return well("all of its %d pods are available", want)
 	}
-	return e.making(made{"StatefulSet", name, s.UID, int(want), ""}).of("%d of %d pods are available", s.Status.AvailableReplicas, want)
+	m := made{"StatefulSet", name, s.UID, int(want), ""}
+	if s.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+		return e.making(m).of("%d of %d pods are available", s.Status.AvailableReplicas, want)
+	}
+	first := int32(0)
+	if s.Spec.Ordinals != nil {
+		first = s.Spec.Ordinals.Start
+	}
+	for i := first; i < first+want; i++ {
+		next := fmt.Sprintf("%s-%d", name, i)
+		p, ok := facts.Find(e.Pods, e.in, next)
+		if ok && p.DeletionTimestamp == nil && condition(p, corev1.PodReady).Status == corev1.ConditionTrue {
+			continue
+		}
+		later := ""
+		if i+1 < first+want {
+			later = fmt.Sprintf(", and those after it wait for %s", next)
+		}
+		if ok {
+			return e.explainPod(p).of("%d of %d pods are available%s: pod %s", s.Status.AvailableReplicas, want, later, next)
+		}
+		return e.making(m).of("%d of %d pods are available: %s is the next%s", s.Status.AvailableReplicas, want, next, later)
+	}
+	return e.making(m).of("%d of %d pods are available", s.Status.AvailableReplicas, want)
 }
 
 func (e *explainer) daemonSet(name string) *Answer {
-	s, ok := find(e.DaemonSets, e.in, name)
+	s, ok := facts.Find(e.DaemonSets, e.in, name)
 	if !ok {
 		return nil
 	}
@@ -103,28 +127,6 @@ func (e *explainer) daemonSet(name string) *Answer {
 	}
 	return e.making(made{"DaemonSet", name, s.UID, int(s.Status.DesiredNumberScheduled), ""}).
 		of("its pods are available on %d of %d nodes", s.Status.NumberAvailable, s.Status.DesiredNumberScheduled)
-}
-
-func (e *explainer) job(name string) *Answer {
-	j, ok := find(e.Jobs, e.in, name)
-	if !ok {
-		return nil
-	}
-	for _, c := range j.Status.Conditions {
-		switch {
-		case c.Status != corev1.ConditionTrue:
-		case c.Type == batchv1.JobComplete:
-			return well("it has ended, successfully")
-		case c.Type == batchv1.JobFailed:
-			return stuck("it has failed for good: %s", c.Message)
-		case c.Type == batchv1.JobSuspended:
-			return stuck("it is suspended").or("let it go on", `kubectl patch job %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, name, e.in)
-		}
-	}
-	if a := e.making(made{"Job", name, j.UID, int(wanted(j.Spec.Parallelism)), ""}); !a.Well {
-		return a.of("it has not ended")
-	}
-	return well("its pods run")
 }
 
 // made is what has pods made.
@@ -167,6 +169,9 @@ func (e *explainer) making(m made) *Answer {
 func (e *explainer) refusedPod(message string, missing int) *Answer {
 	_, about, ok := strings.Cut(message, "exceeded quota: ")
 	if !ok {
+		if a := e.refusedBy(message); a != nil {
+			return a
+		}
 		a := stuck("the API refuses its pods: %s", message)
 		if strings.Contains(message, "serviceaccount") || strings.Contains(message, "service account") {
 			if _, name, found := strings.Cut(message, `serviceaccount "`); found {

@@ -98,6 +98,39 @@ func (l *Loader) SchedulerPlugins() []WeightedPlugin {
 	return out
 }
 
+// SchedulerTrials are the scheduling plugins for decisions that take no effect, on nodes that need not be
+// there: each has a node table of its own, which release gives up. Calls belong into a context of host.WithDryRun
+// and host.WithAside. untried are plugins that cannot be asked beside the scheduler: what their ABI has them keep of
+// a cycle is one for all; the list has them by name alone, at no point.
+func (l *Loader) SchedulerTrials() (out []WeightedPlugin, untried []string, release func()) {
+	var mine []adapters
+	for _, s := range l.list() {
+		switch s.adapters.scheduling.(type) {
+		case nil:
+			continue
+		case *schedwasm.Plugin:
+			untried = append(untried, s.entry.Name)
+			out = append(out, WeightedPlugin{named(s.entry.Name), s.entry.Scheduling.Weight})
+			continue
+		}
+		if a := scheduling.New(s.plugin, nil); a != nil {
+			mine = append(mine, adapters{scheduling: a})
+			out = append(out, WeightedPlugin{a, s.entry.Scheduling.Weight})
+		}
+	}
+	return out, untried, func() {
+		for _, a := range mine {
+			a.release()
+		}
+	}
+}
+
+// named is a plugin that is asked nothing.
+type named string
+
+// Name implements framework.Plugin.
+func (n named) Name() string { return string(n) }
+
 // Reconcilers are the control loops, in order.
 func (l *Loader) Reconcilers() []controllers.Reconciler {
 	return collect(l, func(s *slot) controllers.Reconciler { return s.adapters.reconciler })

@@ -18,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authz/authztest"
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
 )
@@ -126,6 +127,36 @@ func TestANodeTableFollowsTheCluster(t *testing.T) {
 	}
 	for _, s := range scores(snapshotOf(3, many...)) {
 		expect([]int64{s}, 50)
+	}
+}
+
+// A trial has a table of its own: nodes that are not there, under the generations of those that are, reach
+// neither the scheduler's table nor the other way round.
+func TestATrialHasANodeTableOfItsOwn(t *testing.T) {
+	l := loaded(t, "least-pods", "scheduling: {weight: 7}")
+	trials, untried, release := l.SchedulerTrials()
+	if len(trials) != 1 || trials[0].Weight != 7 || len(untried) != 0 {
+		t.Fatalf("trials %+v, untried %v", trials, untried)
+	}
+	p := &framework.PodInfo{Pod: pod("a:1", nil)}
+	score := func(w framework.Plugin, pods int) int64 {
+		t.Helper()
+		verdicts, st := w.(framework.Judge).Judge(host.WithAside(host.WithDryRun(t.Context())), p, snapshotOf(1, node("a", nil, pods, 1)))
+		if !st.IsSuccess() || len(verdicts) != 1 {
+			t.Fatalf("%d verdicts, status %+v", len(verdicts), st)
+		}
+		return verdicts[0].Score
+	}
+	own := l.SchedulerPlugins()[0].Plugin
+	if got := score(own, 55); got != 50 {
+		t.Errorf("the scheduler's: %d", got)
+	}
+	if got := score(trials[0].Plugin, 0); got != 100 {
+		t.Errorf("the trial's: %d", got)
+	}
+	release()
+	if got := score(own, 55); got != 50 {
+		t.Errorf("the scheduler's, after the trial: %d", got)
 	}
 }
 

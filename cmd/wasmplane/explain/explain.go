@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain is the command `wasmplane why`: it reads what the API stores about one object and
-// its neighbours, and prints what core/why makes of it.
+// Package explain is the command `wasmplane why`: it asks the server why an object does not get on, or finds
+// it out by itself where the server does not answer that, and prints the answer.
 package explain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/whyapi"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/why"
 )
@@ -23,10 +25,14 @@ func Command(s *shell.Shell) *cobra.Command {
 		Use: "why KIND/NAME", Short: "Say why an object does not get on, and which command would let it",
 		Long: `Say why an object does not get on, and which command would let it: a pod that
 waits, a workload whose pods are not available, a Service without endpoints, a
-claim, a namespace or a node. For a pod without a node the scheduler decides
-again, on copies of the cluster that differ in one thing: a taint less, a label
-more, a smaller request, a pod less, a node more. Nothing is changed, and what
-could not be found out is said.`,
+budget that blocks a drain, a webhook that refuses everything, a custom resource
+whose controller is silent, and more (docs/WHY.md).
+
+The server answers, with what you may read there, and keeps the first line as an
+event of the object, if you may write events. For a pod without a node the
+scheduler decides again, on copies of the cluster that differ in one thing: a
+taint less, a label more, a smaller request, a pod less, a higher priority, a
+node more. Nothing else is changed, and what could not be found out is said.`,
 		Example: `  wasmplane why pod/web-0 -n shop
   wasmplane why deployment/web -o json`,
 		Args: cobra.ExactArgs(1),
@@ -38,15 +44,11 @@ could not be found out is said.`,
 		if !ok || word == "" || name == "" {
 			return fmt.Errorf("expected KIND/NAME such as pod/web-0, found %q", args[0])
 		}
-		kind, err := why.Kind(word)
-		if err != nil {
-			return err
-		}
 		path, err := access.Kubeconfig()
 		if err != nil {
 			return err
 		}
-		answer, err := ask(c.Context(), path, kind, namespace, name)
+		answer, err := ask(c.Context(), path, whyapi.Question{Word: word, Namespace: namespace, Name: name})
 		if err != nil {
 			return err
 		}
@@ -60,7 +62,8 @@ could not be found out is said.`,
 	return c
 }
 
-func ask(ctx context.Context, kubeconfig, kind, namespace, name string) (*why.Answer, error) {
+// ask the server; where it does not answer such questions, what it stores is read and thought about here.
+func ask(ctx context.Context, kubeconfig string, q whyapi.Question) (*why.Answer, error) {
 	cfg, err := client.FromKubeconfig(kubeconfig, "why")
 	if err != nil {
 		return nil, err
@@ -69,13 +72,9 @@ func ask(ctx context.Context, kubeconfig, kind, namespace, name string) (*why.An
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{ctx: ctx, set: set}
-	cluster, err := r.cluster(kind, namespace, name)
-	if err != nil {
-		return nil, err
+	a, err := whyapi.Ask(ctx, set, q)
+	if errors.Is(err, whyapi.ErrNotOffered) {
+		return whyapi.Local(ctx, set, q)
 	}
-	if kind == "pod" {
-		cluster.Refusals = refusals(ctx, kubeconfig, namespace, name)
-	}
-	return why.Explain(ctx, cluster, kind, namespace, name)
+	return a, err
 }

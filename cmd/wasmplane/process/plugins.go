@@ -106,6 +106,15 @@ func (p *Plugins) Scheduling() []scheduler.Weighted {
 	return out
 }
 
+// SchedulingTrials are those of Scheduling for decisions that take no effect (loader.SchedulerTrials).
+func (p *Plugins) SchedulingTrials() (out []scheduler.Weighted, untried []string, release func()) {
+	all, untried, release := p.loader.SchedulerTrials()
+	for _, w := range all {
+		out = append(out, scheduler.Weighted{Plugin: w.Plugin, Weight: w.Weight})
+	}
+	return out, untried, release
+}
+
 // NodeAdmitters decide which pods a node takes.
 func (p *Plugins) NodeAdmitters() []kubelet.Admitter {
 	var out []kubelet.Admitter

@@ -17,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/whyapi"
 	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
@@ -36,7 +37,7 @@ type front struct {
 }
 
 func newFront(ctx context.Context, b base, st *storage, who *authentication, may *authorization, r *resources,
-	tracer oteltrace.Tracer,
+	tracer oteltrace.Tracer, trials func() whyapi.Trials,
 ) (_ *front, err error) {
 	serving, err := b.Authority.APIServer()
 	if err != nil {
@@ -65,6 +66,7 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 			{Prefix: unitgraph.Path, Handler: unitgraph.Handler(b.group.Status)},
 			{Prefix: otlp.SpansPath, Handler: spans},
 			{Prefix: otlp.JourneyPath, Handler: spans},
+			{Prefix: whyapi.Path, Handler: whyapi.NewHandler(whyapi.Handler{API: b.local, Trials: trials, Logger: b.Options.Logger})},
 			{Prefix: handover.MembersPath, Handler: giver},
 			{Prefix: handover.OpenPath, Handler: giver},
 			{Prefix: handover.JoinPath, Handler: giver},

@@ -4,8 +4,6 @@ package wire
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -23,18 +21,5 @@ func Journey(ctx context.Context, kubeconfig string, q trace.Query) (*journey.Jo
 	if err != nil {
 		return nil, err
 	}
-	r := set.Kube.Discovery().RESTClient().Get().AbsPath(otlp.JourneyPath).
-		Param("kind", q.Kind).Param("namespace", q.Namespace).Param("name", q.Name)
-	if q.All {
-		r = r.Param("all", "true")
-	}
-	data, err := r.SetHeader("Accept", "application/json").DoRaw(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("ask for the journey of %s/%s: %w", q.Kind, q.Name, err)
-	}
-	var j journey.Journey
-	if err := json.Unmarshal(data, &j); err != nil {
-		return nil, fmt.Errorf("read the journey: %w", err)
-	}
-	return &j, nil
+	return otlp.Ask(ctx, set.Kube.Discovery().RESTClient(), q)
 }

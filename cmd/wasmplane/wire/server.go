@@ -7,16 +7,22 @@ import (
 	"errors"
 	"net/netip"
 
+	"k8s.io/client-go/informers"
+
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/hardened"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/profiles"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/site"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/whyapi"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/dns/announce"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/memory"
+	"github.com/wasmplane/wasmplane/core/scheduler"
+	"github.com/wasmplane/wasmplane/core/scheduler/native"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 )
 
@@ -78,7 +84,7 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	if s.offers, err = newResources(ctx, s.base, s.storage, s.plugins.Plugins, s.may, s.admit, tracer); err != nil {
 		return nil, err
 	}
-	if s.front, err = newFront(ctx, s.base, s.storage, s.who, s.may, s.offers, tracer); err != nil {
+	if s.front, err = newFront(ctx, s.base, s.storage, s.who, s.may, s.offers, tracer, s.trials(points)); err != nil {
 		return nil, err
 	}
 	if s.boot, err = newBootstrap(s.base); err != nil {
@@ -86,6 +92,24 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	}
 	s.local.use(s.front.LocalHandler())
 	return s, s.openBackups()
+}
+
+// trials makes the scheduler's profiles for questions about pods that wait; nil where the scheduler is another process,
+// whose plugins this one does not have.
+func (s *server) trials(points []abi.Point) func() whyapi.Trials {
+	if points != nil {
+		return nil
+	}
+	return func() whyapi.Trials {
+		wasm, untried, release := s.plugins.SchedulingTrials()
+		return whyapi.Trials{
+			Profiles: func(inf informers.SharedInformerFactory) ([]scheduler.Profile, error) {
+				policy, err := profiles.Of(s.Options.Config, wasm, native.Config{Informers: inf})
+				return policy.Profiles, err
+			},
+			Untried: untried, Release: release,
+		}
+	}
 }
 
 // newBootstrap writes what a new cluster begins with.

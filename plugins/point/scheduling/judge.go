@@ -81,7 +81,9 @@ func (j *judge) Judge(ctx context.Context, p *framework.PodInfo, snap *framework
 	}
 	outcome.Span = string(abi.SchedulingTable)
 	c.Record(ctx, abi.SchedulingTable, outcome)
-	j.shadow.compare(ctx, j.plugin, p, snap, c.Err, verdicts)
+	if !host.Aside(ctx) {
+		j.shadow.compare(ctx, j.plugin, p, snap, c.Err, verdicts)
+	}
 	if c.Err != nil && c.Mode() == manifest.Enforce {
 		if st := failed(c, manifest.Fail); st != nil {
 			return nil, st

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package why
+package trial
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
 // Bounds of what is tried: how many nodes are altered for one kind of change, and how many
@@ -23,11 +24,11 @@ const (
 	mostPods  = 30
 )
 
-// changes that let the pod in, each tried.
-func (t *trial) changes(p *corev1.Pod, d *scheduler.Decision) []Change {
+// Changes that let the pod in, each tried.
+func (t *Trial) Changes(p *corev1.Pod, d *scheduler.Decision) []Change {
 	var out []Change
 	for _, try := range []func(*corev1.Pod, *scheduler.Decision) (Change, bool){
-		t.uncordon, t.untaint, t.label, t.smaller, t.evict,
+		t.uncordon, t.untaint, t.label, t.smaller, t.evict, t.important,
 		t.oneMore,
 	} {
 		if c, ok := try(p, d); ok && t.ctx.Err() == nil {
@@ -39,7 +40,7 @@ func (t *trial) changes(p *corev1.Pod, d *scheduler.Decision) []Change {
 }
 
 // refusedBy are the nodes that a plugin refuses, by name, as many as are tried.
-func (t *trial) refusedBy(d *scheduler.Decision, plugin string) []*framework.NodeInfo {
+func (t *Trial) refusedBy(d *scheduler.Decision, plugin string) []*framework.NodeInfo {
 	var out []*framework.NodeInfo
 	for _, n := range t.snap.Nodes {
 		if st := d.Statuses[n.Node.Name]; st != nil && st.Plugin == plugin && len(out) < mostNodes {
@@ -50,11 +51,13 @@ func (t *trial) refusedBy(d *scheduler.Decision, plugin string) []*framework.Nod
 	return out
 }
 
-// with is the cluster with another node in the place of one of its own.
-func (t *trial) with(n *framework.NodeInfo) *framework.Snapshot {
-	c := *t.snap
-	c.Nodes, c.Memo = slices.Clone(t.snap.Nodes), nil
-	c.Nodes[c.Index[n.Node.Name]] = n
+// altering is the cluster with another node in the place of one of its own. Plugins in Wasm keep a
+// table of the nodes, which goes by generations.
+func (t *Trial) altering(n *framework.NodeInfo) *framework.Snapshot {
+	c, changed := *t.snap, *n
+	changed.Generation = framework.Simulated()
+	c.Nodes, c.Memo, c.Generation = slices.Clone(t.snap.Nodes), nil, changed.Generation
+	c.Nodes[c.Index[n.Node.Name]] = &changed
 	return &c
 }
 
@@ -70,9 +73,9 @@ func cordoned(node *corev1.Node) {
 	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable })
 }
 
-func (t *trial) uncordon(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
+func (t *Trial) uncordon(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 	for _, n := range t.refusedBy(d, "NodeUnschedulable") {
-		if t.fits(p, t.with(altered(n, cordoned))) {
+		if t.fits(p, t.altering(altered(n, cordoned))) {
 			return Change{What: "use node " + n.Node.Name + " again", Command: "kubectl uncordon " + n.Node.Name}, true
 		}
 	}
@@ -85,7 +88,7 @@ func byOperators(t corev1.Taint) bool {
 	return !strings.HasPrefix(t.Key, "node.kubernetes.io/") && t.Effect != corev1.TaintEffectPreferNoSchedule
 }
 
-func (t *trial) untaint(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
+func (t *Trial) untaint(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 	for _, n := range t.refusedBy(d, "TaintToleration") {
 		var off []string
 		for _, taint := range n.Node.Spec.Taints {
@@ -101,7 +104,7 @@ func (t *trial) untaint(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 				return slices.Contains(off, taint.Key+":"+string(taint.Effect)+"-")
 			})
 		})
-		if len(off) > 0 && t.fits(p, t.with(without)) {
+		if len(off) > 0 && t.fits(p, t.altering(without)) {
 			return Change{What: "take the taint off node " + n.Node.Name, Command: "kubectl taint node " + n.Node.Name + " " + strings.Join(off,
 				" ")}, true
 		}
@@ -110,7 +113,7 @@ func (t *trial) untaint(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 }
 
 // label gives a node what the pod selects.
-func (t *trial) label(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
+func (t *Trial) label(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 	want := selected(p)
 	if len(want) == 0 {
 		return Change{}, false
@@ -122,7 +125,7 @@ func (t *trial) label(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 			}
 			maps.Copy(node.Labels, want)
 		})
-		if !t.fits(p, t.with(labelled)) {
+		if !t.fits(p, t.altering(labelled)) {
 			continue
 		}
 		var pairs []string
@@ -164,7 +167,7 @@ func selected(p *corev1.Pod) map[string]string {
 }
 
 // smaller halves what the pod asks of the resources that are short, again and again.
-func (t *trial) smaller(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
+func (t *Trial) smaller(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 	short := map[corev1.ResourceName]bool{}
 	for _, st := range d.Statuses {
 		for _, r := range st.Reasons {
@@ -205,8 +208,8 @@ func half(name corev1.ResourceName, q resource.Quantity) resource.Quantity {
 }
 
 // resources is the command that sets the requests of the pod's workload, or of the pod.
-func (t *trial) resources(p, less *corev1.Pod, short map[corev1.ResourceName]bool) string {
-	owner := t.owner(p)
+func (t *Trial) resources(p, less *corev1.Pod, short map[corev1.ResourceName]bool) string {
+	owner := t.Owner(p)
 	var commands, patches []string
 	for i, c := range less.Spec.Containers {
 		var set, patch []string
@@ -230,7 +233,7 @@ func (t *trial) resources(p, less *corev1.Pod, short map[corev1.ResourceName]boo
 }
 
 // evict takes as few pods as possible from one node, none of them more important than this.
-func (t *trial) evict(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
+func (t *Trial) evict(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 	var best []*framework.PodInfo
 	on, tried := "", 0
 	for _, n := range t.snap.Nodes {
@@ -259,38 +262,31 @@ func (t *trial) evict(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 }
 
 // room is which pods have to leave a node; nil = not even all of them help.
-func (t *trial) room(p *corev1.Pod, n *framework.NodeInfo) []*framework.PodInfo {
+func (t *Trial) room(p *corev1.Pod, n *framework.NodeInfo) []*framework.PodInfo {
 	var others []*framework.PodInfo
 	for _, o := range n.Pods {
-		if priority(o.Pod) <= priority(p) && o.Pod.DeletionTimestamp == nil {
+		if facts.Priority(o.Pod) <= facts.Priority(p) && o.Pod.DeletionTimestamp == nil {
 			others = append(others, o)
 		}
 	}
-	slices.SortStableFunc(others, func(a, b *framework.PodInfo) int { return cmp.Compare(priority(a.Pod), priority(b.Pod)) })
+	slices.SortStableFunc(others, func(a, b *framework.PodInfo) int { return cmp.Compare(facts.Priority(a.Pod), facts.Priority(b.Pod)) })
 	others = others[:min(len(others), mostPods)]
 	for _, o := range others {
-		if t.fits(p, t.with(n.WithoutPod(o))) {
+		if t.fits(p, t.altering(n.WithoutPod(o))) {
 			return []*framework.PodInfo{o}
 		}
 	}
 	slices.SortStableFunc(others, func(a, b *framework.PodInfo) int { return cmp.Compare(b.Requests.MilliCPU, a.Requests.MilliCPU) })
 	for i, o := range others {
-		if n = n.WithoutPod(o); t.fits(p, t.with(n)) {
+		if n = n.WithoutPod(o); t.fits(p, t.altering(n)) {
 			return others[:i+1]
 		}
 	}
 	return nil
 }
 
-func priority(p *corev1.Pod) int32 {
-	if p.Spec.Priority == nil {
-		return 0
-	}
-	return *p.Spec.Priority
-}
-
 // oneMore tries an empty node of each shape that there is.
-func (t *trial) oneMore(p *corev1.Pod, _ *scheduler.Decision) (Change, bool) {
+func (t *Trial) oneMore(p *corev1.Pod, _ *scheduler.Decision) (Change, bool) {
 	tried := map[string]bool{}
 	for _, n := range t.snap.Nodes {
 		node := n.Node.DeepCopy()
@@ -306,8 +302,10 @@ func (t *trial) oneMore(p *corev1.Pod, _ *scheduler.Decision) (Change, bool) {
 			continue
 		}
 		tried[shape] = true
-		c := *t.snap
-		c.Nodes, c.Index, c.Memo = append(slices.Clone(t.snap.Nodes), framework.NewNodeInfo(node)), maps.Clone(t.snap.Index), nil
+		c, another := *t.snap, framework.NewNodeInfo(node)
+		another.Generation = framework.Simulated()
+		c.Generation, c.NodesGeneration = another.Generation, another.Generation
+		c.Nodes, c.Index, c.Memo = append(slices.Clone(t.snap.Nodes), another), maps.Clone(t.snap.Index), nil
 		c.Index[node.Name] = len(c.Nodes) - 1
 		if t.fits(p, &c) {
 			return Change{

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// patience is how long a controller may take to write a first status.
+const patience = 10 * time.Second
+
+// explainOther answers about an object of any kind, by the conventions that most controllers keep.
+func explainOther(ctx context.Context, c *Cluster, namespace, name string) (*Answer, error) {
+	if c.Object == nil {
+		return nil, &NotFoundError{Kind: "object", Namespace: namespace, Name: name, Unread: c.Unread}
+	}
+	e := &explainer{Cluster: c, ctx: ctx, in: c.Object.GetNamespace()}
+	a := e.custom(c.Object)
+	a.Object, a.Namespace = strings.ToLower(c.Object.GetKind())+"/"+name, e.in
+	a.Unknown = append(a.Unknown, c.Unread...)
+	return a, nil
+}
+
+func (e *explainer) custom(o *unstructured.Unstructured) *Answer {
+	resource := resourceOf(e.Definition, o)
+	in := ""
+	if e.in != "" {
+		in = " -n " + e.in
+	}
+	if at := o.GetDeletionTimestamp(); at != nil {
+		return stuck("it is being deleted and waits for whoever set its finalizers %s", strings.Join(o.GetFinalizers(), ", ")).
+			or("take the finalizers off, if nobody is there to do it", `kubectl patch %s %s%s --type=merge -p '{"metadata":{"finalizers":null}}'`,
+				resource, o.GetName(), in)
+	}
+	if a := e.unobserved(o); a != nil {
+		return a
+	}
+	if a := unmet(o); a != nil {
+		if ev := e.last(o.GetKind(), o.GetNamespace(), o.GetName(), reasons(e, o)...); ev != nil && ev.Message != a.Cause {
+			a.because("the last warning about it: %s: %s", ev.Reason, ev.Message)
+		}
+		return a
+	}
+	if _, written, _ := unstructured.NestedMap(o.Object, "status"); !written { //nolint:errcheck // a status of another form is written
+		return e.silent(o)
+	}
+	return well("nothing that its status says keeps it from getting on")
+}
+
+// resourceOf is what kubectl calls the kind.
+func resourceOf(d *apiextensionsv1.CustomResourceDefinition, o *unstructured.Unstructured) string {
+	if d != nil {
+		return d.Name
+	}
+	return strings.ToLower(o.GetKind())
+}
+
+// reasons of the warnings about an object.
+func reasons(e *explainer, o *unstructured.Unstructured) (out []string) {
+	for _, ev := range e.Events {
+		if ev.InvolvedObject.UID == o.GetUID() && ev.Type == "Warning" && ev.Reason != "Why" {
+			out = append(out, ev.Reason)
+		}
+	}
+	return out
+}
+
+// unobserved: its controller has not seen the last change.
+func (e *explainer) unobserved(o *unstructured.Unstructured) *Answer {
+	seen, ok, err := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
+	if err != nil || !ok || seen >= o.GetGeneration() {
+		return nil
+	}
+	a := stuck("its controller has not seen the last change: it is at generation %d, and saw %d", o.GetGeneration(), seen)
+	if who, at := writer(o.GetManagedFields()); who != "" {
+		a.because("%s wrote its status, at %s for the last time", who, at)
+	}
+	return a
+}
+
+// faults are conditions that say what is wrong when they are True.
+var faults = []string{"Failed", "Failure", "Stalled", "Degraded", "Error", "ReconcileError"}
+
+// unmet is a condition that says what is wrong; nil = none does.
+func unmet(o *unstructured.Unstructured) *Answer {
+	all, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
+	if err != nil {
+		return nil
+	}
+	var found map[string]any
+	for _, one := range all {
+		c, ok := one.(map[string]any)
+		if !ok {
+			continue
+		}
+		fault := slices.Contains(faults, fmt.Sprint(c["type"]))
+		if fault && c["status"] == "True" || !fault && c["status"] == "False" {
+			if found == nil || c["type"] == "Ready" || fault {
+				found = c
+			}
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	said := fmt.Sprint(found["reason"])
+	if m, ok := found["message"].(string); ok && m != "" {
+		said += ": " + m
+	}
+	return stuck("its condition %s is %s: %s", found["type"], found["status"], said)
+}
+
+// silent: nobody has written a status.
+func (e *explainer) silent(o *unstructured.Unstructured) *Answer {
+	if !hasStatus(e.Definition, o) {
+		a := well("nothing is known against it")
+		a.Unknown = append(a.Unknown, "whether a controller looks after it: objects of its kind have no status")
+		return a
+	}
+	age := e.Now.Sub(o.GetCreationTimestamp().Time)
+	if age < patience {
+		return stuck("its controller has not written a status yet: it was made %d seconds ago", int(age.Seconds()))
+	}
+	a := stuck("its controller is silent: nobody has written its status since it was made, %s ago", age.Round(time.Second))
+	writers := map[string]string{}
+	for _, s := range e.Siblings {
+		if who, at := writer(s.ManagedFields); who != "" && at > writers[who] {
+			writers[who] = at
+		}
+	}
+	for who, at := range writers {
+		a.because("the status of others of its kind was written by %s, at %s for the last time", who, at)
+	}
+	if len(writers) == 0 {
+		a.because("no other object of its kind has a status either: probably no controller for %s runs", resourceOf(e.Definition, o))
+	}
+	return a.or("see what runs in the cluster, and whether its controller is there", "kubectl get deployments,statefulsets,daemonsets -A").
+		or("see which controllers in Wasm there are", "wasmplane plugin list")
+}
+
+func hasStatus(d *apiextensionsv1.CustomResourceDefinition, o *unstructured.Unstructured) bool {
+	if d == nil {
+		return true
+	}
+	for _, v := range d.Spec.Versions {
+		if v.Name == o.GroupVersionKind().Version {
+			return v.Subresources != nil && v.Subresources.Status != nil
+		}
+	}
+	return true
+}
+
+// writer is who wrote a status last, and when.
+func writer(all []metav1.ManagedFieldsEntry) (who, at string) {
+	for _, m := range all {
+		if m.Subresource != "status" || m.Time == nil {
+			continue
+		}
+		if t := m.Time.UTC().Format("2006-01-02 15:04:05 UTC"); t > at {
+			who, at = m.Manager, t
+		}
+	}
+	return who, at
+}

@@ -19,8 +19,11 @@ import (
 	"github.com/wasmplane/wasmplane/core/client"
 )
 
-// cluster reads the cluster that runs.
+// cluster reads the cluster that runs, or the one that a backup was taken of.
 func (o *options) cluster(ctx context.Context, s *shell.Shell, access *shell.Access) error {
+	if o.fromBackup != "" {
+		return o.backup()
+	}
 	if !o.live {
 		return nil
 	}

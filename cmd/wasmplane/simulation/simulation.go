@@ -31,6 +31,7 @@ type options struct {
 	lines        bool
 
 	live, nodesOnly bool
+	fromBackup      string
 }
 
 // Command is `wasmplane simulate`.
@@ -42,7 +43,7 @@ func Command(s *shell.Shell) *cobra.Command {
 scheduler's own code decides, with its native plugins and the Wasm plugins of each
 configuration, in virtual time: a day of ten thousand pods takes seconds. It needs
 no cluster, no root and no network, and the same seed gives the same output. With
---live it reads a cluster, and changes nothing there.
+--live it reads a cluster, and changes nothing there; with --from-backup a file.
 
 The workload is manifests as kubectl takes them (of Pods, Deployments, StatefulSets,
 Jobs, DaemonSets), with annotations that say when their pods come and how long they
@@ -59,7 +60,8 @@ run, or a document of kind Workload. docs/SIMULATE.md has all of it.`,
 	f.StringVar(&o.Shapes, "shapes", "", "`FILE` that says what nodes are made (kind Shapes; default: 16 cpu, 64Gi, three zones)")
 	f.StringArrayVar(&o.NodesFrom, "nodes-from", nil, "`FILE` with the nodes of a cluster and the pods on them, as kubectl get nodes,pods -A -o yaml writes it; may be given several times")
 	f.BoolVar(&o.live, "live", false, "take the nodes, and the pods on them, of the cluster that --kubeconfig or --data-dir names")
-	f.BoolVar(&o.nodesOnly, "nodes-only", false, "with --live: without the pods")
+	f.StringVar(&o.fromBackup, "from-backup", "", "take the nodes, and the pods on them, of an etcd snapshot `FILE`, as wasmplane backup or etcdctl writes it")
+	f.BoolVar(&o.nodesOnly, "nodes-only", false, "with --live or --from-backup: without the pods")
 	f.StringVar(&o.Prices, "prices", "", "`FILE` with prices of an hour by instance type (kind Prices), for nodes of a cluster")
 	f.StringArrayVar(&o.configs, "config", nil, "configuration `FILE` whose scheduler and plugins are tried, may be given several times (default: the defaults)")
 	f.Uint64Var(&o.Seed, "seed", 1, "`NUMBER` of which follows all that is left to chance")
@@ -80,8 +82,10 @@ func (o *options) check() error {
 		return fmt.Errorf("--nodes: expected 1 to %d, found %d", mostNodes, o.Nodes)
 	case o.Shapes != "" && o.Nodes == 0:
 		return errors.New("--shapes says what nodes are made, --nodes how many: give both")
-	case o.nodesOnly && !o.live:
-		return errors.New("--nodes-only belongs to --live")
+	case o.live && o.fromBackup != "":
+		return errors.New("--live takes the cluster that runs, --from-backup one of a backup: give one of them")
+	case o.nodesOnly && !o.live && o.fromBackup == "":
+		return errors.New("--nodes-only belongs to --live or --from-backup")
 	case o.length < 0 || o.try < 0:
 		return errors.New("--length and --try: expected 0 or more")
 	}

@@ -52,6 +52,13 @@ func FeatureGates() []string {
 // PolicyReportFormats are what PolicyReports may name.
 func PolicyReportFormats() []string { return []string{"wgpolicyk8s.io", "openreports.io"} }
 
+// Sigstore is about signatures of images.
+type Sigstore struct {
+	// TrustedRoot is a file with a root of trust in Sigstore's form (trusted_root.json): authorities that give signers
+	// their certificates, logs and time authorities. It is read anew when it has changed. Empty: there is none.
+	TrustedRoot string `yaml:"trustedRoot"`
+}
+
 // Configuration is the whole document. Every field has a default; an empty
 // document is a cluster of one real node.
 type Configuration struct {
@@ -89,12 +96,14 @@ type Configuration struct {
 	// ExpansionTemplate, which servers apply themselves) and kubewarden
 	// (ClusterAdmissionPolicy, AdmissionPolicy and the groups of both), as plugins; kyverno
 	// (ValidatingPolicy and MutatingPolicy, those of namespaces too, and PolicyException), as
-	// admission policies of the API. Empty: none.
+	// admission policies of the API, and ImageValidatingPolicy, which servers apply themselves. Empty: none.
 	PolicyKinds []string `yaml:"policyKinds"`
 	// PolicyReports is the format in which what policies have against stored objects is
 	// reported, by its API group: wgpolicyk8s.io (PolicyReport) or openreports.io (Report).
 	// Empty: none is; Gatekeeper's constraints show it in their status in any case.
 	PolicyReports string `yaml:"policyReports"`
+	// Sigstore says whom policies about images trust that name no root of trust themselves.
+	Sigstore Sigstore `yaml:"sigstore"`
 	// FeatureGates switch on what upstream has switched off in this version, by upstream's
 	// names: GenericWorkload (Workloads and PodGroups of scheduling.k8s.io/v1beta1, whose pods
 	// are placed all or nothing), TopologyAwareWorkloadScheduling (a PodGroup within one zone

@@ -82,6 +82,15 @@ func (p *Payload) check(digest string, annotations map[string]string) error {
 	return nil
 }
 
+// CheckPayload holds a payload, whose signature is good, against what it has to say.
+func CheckPayload(payload []byte, digest string, annotations map[string]string) error {
+	var p Payload
+	if err := json.Unmarshal(payload, &p); err != nil {
+		return fmt.Errorf("its payload is no JSON: %w", err)
+	}
+	return p.check(digest, annotations)
+}
+
 // Signature is a signature of a payload.
 type Signature struct {
 	Payload   []byte
@@ -135,11 +144,7 @@ func verifyOne(digest string, s Signature, keys []crypto.PublicKey, annotations 
 	if err != nil {
 		return err
 	}
-	var p Payload
-	if err := json.Unmarshal(s.Payload, &p); err != nil {
-		return fmt.Errorf("its payload is no JSON: %w", err)
-	}
-	return p.check(digest, annotations)
+	return CheckPayload(s.Payload, digest, annotations)
 }
 
 // ErrBadSignature is a signature that the key did not make of these bytes.

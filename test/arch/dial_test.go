@@ -57,6 +57,8 @@ var dialers = map[string]string{
 	"plugins/hostfn/egress.go":                  "by the policy of the grant; redirects need a grant too",
 	"plugins/hostfn/images.go":                  "by the transport of egress.go",
 	"plugins/sign/registry.go":                  "by the transport of who asks",
+	"plugins/sign/evidence/evidence.go":         "by the transport of who asks",
+	"cmd/wasmplane/process/images.go":           "by the policy",
 	"plugins/workload/wasihttp/http.go":         "from within a container, whose network is its network namespace",
 	"plugins/workload/wasisockets/socket.go":    "from within a container, whose network is its network namespace",
 	"plugins/source/https.go":                   "by the policy of who wrote the entry; redirects too",

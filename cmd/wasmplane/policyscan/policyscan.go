@@ -30,6 +30,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/point"
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/imagegate"
 	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
 	"github.com/wasmplane/wasmplane/plugins/policies/scan"
 )
@@ -41,7 +42,8 @@ type World struct {
 	Namespaces corelisters.NamespaceLister
 	Policies   *policy.Policies
 	Plugins    func() []admission.Plugin
-	Format     scan.Format // of reports; "" = there are none
+	Images     *imagegate.Gate // policies about images; nil = there are none
+	Format     scan.Format     // of reports; "" = there are none
 }
 
 // scanUser is who asks: nobody's policy is about them.
@@ -100,6 +102,15 @@ func (w *World) Judges(ctx context.Context) (out []scan.Policy, err error) {
 	for _, s := range w.Policies.Standing() {
 		if info, wanted := inCELInfo(s); wanted {
 			out = append(out, ofCEL(s, info))
+		}
+	}
+	if w.Images != nil {
+		list, err := w.Images.Standing(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range list {
+			out = append(out, ofImages(s))
 		}
 	}
 	return out, nil
@@ -246,6 +257,30 @@ func ofCEL(s policy.Standing, info scan.Info) *judge {
 				out = append(out, scan.Objection(f))
 			}
 			return asked, out, err
+		},
+	}
+}
+
+// ofImages is a policy about images, which asks registries: what these say may change.
+func ofImages(s imagegate.Standing) *judge {
+	return &judge{
+		info: scan.Info{
+			Key: "images/" + s.Kind() + "/" + s.Key(), Source: "Kyverno" + s.Kind(), Policy: s.Key(), Warns: s.Warns(), Space: s.Namespace(),
+		},
+		version: withOthers(s.Version(), true),
+		handles: func(r scan.Resource, op admission.Operation) bool { return s.About(r.GroupResource(), op) },
+		ask: func(ctx context.Context, r *admission.Request) (asked bool, out []scan.Objection, err error) {
+			asked, against, failed := s.Judge(ctx, r)
+			if ctx.Err() != nil {
+				return false, nil, ctx.Err()
+			}
+			if failed != nil {
+				return true, nil, failed
+			}
+			if against != "" {
+				out = append(out, scan.Objection{Message: against})
+			}
+			return asked, out, nil
 		},
 	}
 }

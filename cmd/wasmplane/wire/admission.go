@@ -36,6 +36,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/quota"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/gate"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/imagegate"
 	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
 )
 
@@ -43,6 +44,7 @@ import (
 type admitting struct {
 	*admission.Chain
 	policies *policy.Policies
+	images   *imagegate.Gate // nil where Kyverno's policies are not in force
 	run      func(context.Context) error
 }
 
@@ -90,6 +92,13 @@ func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *
 		g := gate.New(gate.Config{Objects: b.view, Namespaces: b.namespaceLabels, Rights: guard.Rights, Plugins: plugins.Admission})
 		list = append(list, g.Mutation(), g.Expansion())
 	}
+	images, err := b.images(plugins, guard.Rights)
+	if err != nil {
+		return nil, err
+	}
+	if images != nil {
+		list = append(list, images)
+	}
 	quotas, err := quotaadmission.New(quotaadmission.Config{
 		Client: b.internal.Kube, Informers: b.informers,
 		Limited: limitedResources(settings), Log: b.Options.Logger,
@@ -115,7 +124,7 @@ func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *
 		}
 		b.logOrder(admit)
 	})
-	return &admitting{Chain: admit, policies: policies, run: follow}, nil
+	return &admitting{Chain: admit, policies: policies, images: images, run: follow}, nil
 }
 
 // builtinAdmission are the built-in plugins as the configuration wants them, and

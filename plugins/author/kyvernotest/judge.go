@@ -27,6 +27,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
+	"github.com/wasmplane/wasmplane/plugins/sign/evidence"
 )
 
 // What a policy says of a resource.
@@ -50,6 +51,7 @@ type judge struct {
 	namespaces namespaces
 	user       map[string]any // nil = anybody
 	compiled   map[*kyverno.Objects]*compiled
+	store      *evidence.Store
 }
 
 // compiled is a policy that is ready to be asked, and whether it is about a resource.
@@ -64,7 +66,7 @@ func newJudge(dir string, t *given) (*judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &judge{contract: c, namespaces: namespaces{}, compiled: map[*kyverno.Objects]*compiled{}}
+	j := &judge{contract: c, namespaces: namespaces{}, compiled: map[*kyverno.Objects]*compiled{}, store: evidence.New()}
 	if t.Variables != "" {
 		if err := j.namespaces.read(filepath.Join(dir, t.Variables)); err != nil {
 			return nil, fmt.Errorf("variables: %w", err)

@@ -28,6 +28,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/author/suite"
 	"github.com/wasmplane/wasmplane/plugins/author/textdiff"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/imagepolicy"
 	"github.com/wasmplane/wasmplane/plugins/policies/tree"
 )
 
@@ -119,8 +120,8 @@ func (t *Test) Run(ctx context.Context, report func(suite.Result)) (failed int, 
 		report(r)
 	}
 	w, err := t.open()
-	if err == nil && len(w.policies) == 0 {
-		add(suite.Result{Skipped: true, Problem: fmt.Sprintf("none of its policies is one of %q", kyverno.Kinds())})
+	if err == nil && len(w.policies)+len(w.images) == 0 {
+		add(suite.Result{Skipped: true, Problem: fmt.Sprintf("none of its policies is one of %q", append(kyverno.Kinds(), kyverno.ImageKinds()...))})
 		return failed, nil
 	}
 	if err != nil {
@@ -153,6 +154,8 @@ type world struct {
 	dir       string
 	judge     *judge
 	policies  map[string]*kyverno.Objects
+	images    map[string]map[string]any // policies about images, as they are written
+	verified  map[string]*imagepolicy.Policy
 	kinds     map[string]string // of the policies
 	broken    map[string]error
 	resources []map[string]any
@@ -160,7 +163,10 @@ type world struct {
 
 // open reads the files of a test. A policy that cannot be kept fails the results that name it.
 func (t *Test) open() (*world, error) {
-	w := &world{dir: filepath.Dir(t.File), policies: map[string]*kyverno.Objects{}, kinds: map[string]string{}, broken: map[string]error{}}
+	w := &world{
+		dir: filepath.Dir(t.File), policies: map[string]*kyverno.Objects{}, kinds: map[string]string{}, broken: map[string]error{},
+		images: map[string]map[string]any{}, verified: map[string]*imagepolicy.Policy{},
+	}
 	for _, file := range t.given.Policies {
 		documents, err := w.documents(file)
 		if err != nil {
@@ -169,19 +175,24 @@ func (t *Test) open() (*world, error) {
 		for _, d := range documents {
 			version, _ := d["apiVersion"].(string)
 			kind, _ := d["kind"].(string)
-			if !strings.HasPrefix(version, kyverno.Group+"/") || !slices.Contains(kyverno.Kinds(), kind) {
+			ofImages := slices.Contains(kyverno.ImageKinds(), kind)
+			if !strings.HasPrefix(version, kyverno.Group+"/") || !ofImages && !slices.Contains(kyverno.Kinds(), kind) {
 				continue
 			}
 			m, _ := d["metadata"].(map[string]any)
 			name, _ := m["name"].(string)
 			w.kinds[name] = kind
+			if ofImages {
+				w.images[name] = d
+				continue
+			}
 			if w.policies[name], err = kyverno.Read(d); err != nil {
 				w.broken[name] = fmt.Errorf("%s: %w", file, err)
 			}
 		}
 	}
 	switch {
-	case len(w.policies) == 0:
+	case len(w.policies)+len(w.images) == 0:
 		return w, nil
 	case t.given.Context != "":
 		return nil, errors.New("context: policies look at requests alone here, not at other objects, images or servers")
@@ -201,8 +212,9 @@ func (t *Test) open() (*world, error) {
 	return w, err
 }
 
-// except reads the exceptions of a test.
+// except reads the exceptions of a test, and the policies that they may be about.
 func (w *world) except(files []string) error {
+	about := map[string][]*kyverno.Exception{}
 	for _, file := range files {
 		documents, err := w.documents(file)
 		if err != nil {
@@ -217,12 +229,25 @@ func (w *world) except(files []string) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", file, err)
 			}
+			for name := range w.images {
+				if e.About(w.kinds[name], "", name, time.Now()) {
+					about[name] = append(about[name], e)
+				}
+			}
 			for name, o := range w.policies {
 				if o != nil && e.About(w.kinds[name], "", name, time.Now()) {
 					o.Except(e.Condition())
 				}
 			}
 		}
+	}
+	for name, d := range w.images {
+		p, err := imagepolicy.Read(d, about[name]...)
+		if err != nil {
+			w.broken[name] = err
+			continue
+		}
+		w.verified[name] = p
 	}
 	return nil
 }
@@ -286,15 +311,20 @@ func (w *world) hold(ctx context.Context, e *expected, name string) error {
 	if err := w.broken[policy]; err != nil {
 		return err
 	}
-	objects := w.policies[policy]
-	if objects == nil {
+	objects, images := w.policies[policy], w.verified[policy]
+	if objects == nil && images == nil {
 		return fmt.Errorf("no policy %s is among the policies", e.Policy)
 	}
 	resource, err := find(w.resources, e, name)
 	if err != nil {
 		return err
 	}
-	found, err := w.judge.decide(ctx, objects, resource)
+	var found *decision
+	if images != nil {
+		found, err = w.judge.verify(ctx, images, resource)
+	} else {
+		found, err = w.judge.decide(ctx, objects, resource)
+	}
 	if err != nil {
 		return err
 	}

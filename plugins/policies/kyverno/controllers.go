@@ -35,9 +35,38 @@ type groupResources struct {
 	resources []string
 }
 
+// Variant is a policy for what it names, or for the controllers that make its pods.
+type Variant struct{ variant }
+
+// Match is what it is about.
+func (v Variant) Match() *admissionregistrationv1.MatchResources { return v.match }
+
+// Name tells it from others of the policy; "" = what the policy names.
+func (v Variant) Name() string { return v.name }
+
+// In is an expression as it looks at a template.
+func (v Variant) In(expression string) string { return v.in(expression) }
+
+// Variants are a policy for what it names, and for the controllers that make its pods, where it names pods alone.
+// controllers are the resources that are wanted; nil = all.
+func Variants(m *admissionregistrationv1.MatchResources, controllers []string) []Variant {
+	out := []Variant{{variant{match: m}}}
+	for _, v := range controllersFor(m, controllers) {
+		out = append(out, Variant{v})
+	}
+	return out
+}
+
 // controllers are the variants for controllers, of a policy that is about all pods and nothing else.
 func (s *spec) controllers() []variant {
-	m := s.MatchConstraints
+	var wanted []string
+	if c := s.Autogen.PodControllers; c != nil {
+		wanted = c.Controllers
+	}
+	return controllersFor(s.MatchConstraints, wanted)
+}
+
+func controllersFor(m *admissionregistrationv1.MatchResources, controllers []string) []variant {
 	for _, selector := range []*metav1.LabelSelector{m.NamespaceSelector, m.ObjectSelector} {
 		if selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) > 0 {
 			return nil
@@ -51,10 +80,7 @@ func (s *spec) controllers() []variant {
 		!slices.Equal(rule.Resources, []string{"pods"}) {
 		return nil
 	}
-	wanted := func(resource string) bool {
-		c := s.Autogen.PodControllers
-		return c == nil || c.Controllers == nil || slices.Contains(c.Controllers, resource)
-	}
+	wanted := func(resource string) bool { return controllers == nil || slices.Contains(controllers, resource) }
 	var out []variant
 	for _, set := range controllersOf {
 		v := variant{name: set.name, template: set.template, match: &admissionregistrationv1.MatchResources{}}

@@ -30,6 +30,7 @@ type Exception struct {
 	// Expires is when it ends; zero = never.
 	Expires time.Time
 
+	conditions []admissionregistrationv1.MatchCondition
 	name       string // of the condition that it becomes
 	expression string // "" = whatever the policy is about
 }
@@ -76,8 +77,8 @@ func ReadException(policy map[string]any) (*Exception, error) {
 		errs = append(errs, errors.New("spec.policyRefs: there are none"))
 	}
 	for i, r := range s.PolicyRefs {
-		if !slices.Contains(Kinds(), r.Kind) {
-			errs = append(errs, fmt.Errorf("spec.policyRefs[%d].kind: expected one of %q, found %q", i, Kinds(), r.Kind))
+		if known := append(Kinds(), ImageKinds()...); !slices.Contains(known, r.Kind) {
+			errs = append(errs, fmt.Errorf("spec.policyRefs[%d].kind: expected one of %q, found %q", i, known, r.Kind))
 		}
 		if r.Name == "" {
 			errs = append(errs, fmt.Errorf("spec.policyRefs[%d].name: it is missing", i))
@@ -95,9 +96,12 @@ func ReadException(policy map[string]any) (*Exception, error) {
 	for _, c := range s.MatchConditions {
 		all = append(all, "("+c.Expression+"\n)") // a comment ends with its line
 	}
-	e.expression = strings.Join(all, " && ")
+	e.expression, e.conditions = strings.Join(all, " && "), s.MatchConditions
 	return e, nil
 }
+
+// Conditions are what the exception itself says.
+func (e *Exception) Conditions() []admissionregistrationv1.MatchCondition { return e.conditions }
 
 // Condition is what an object has to be for a policy to judge it beside the exception.
 func (e *Exception) Condition() admissionregistrationv1.MatchCondition {

@@ -3,8 +3,8 @@
 // Package kyverno reads Kyverno's policies in CEL, and makes of them the ValidatingAdmissionPolicies,
 // MutatingAdmissionPolicies and bindings that decide the same. Every cluster of Kubernetes knows these.
 //
-// ClusterPolicy, which its authors retire, is not read, nor are the kinds that generate, delete
-// or verify images. A field that cannot be kept is an error that names it.
+// ClusterPolicy, which its authors retire, is not read, nor are the kinds that generate or delete. Package imagepolicy reads
+// those that verify images. A field that cannot be kept is an error that names it.
 package kyverno
 
 import (
@@ -32,6 +32,15 @@ const (
 	NamespacedMutating   = "NamespacedMutatingPolicy"
 )
 
+// The kinds about images, which package imagepolicy reads.
+const (
+	Image           = "ImageValidatingPolicy"
+	NamespacedImage = "NamespacedImageValidatingPolicy"
+)
+
+// ImageKinds are the kinds about images.
+func ImageKinds() []string { return []string{Image, NamespacedImage} }
+
 // Kinds are the kinds that are read.
 func Kinds() []string {
 	return []string{Validating, NamespacedValidating, Mutating, NamespacedMutating}
@@ -45,7 +54,7 @@ func Namespaced(kind string) bool {
 // OtherKinds are the project's kinds that are known, and not read.
 func OtherKinds() []string {
 	return []string{
-		"ImageValidatingPolicy", "NamespacedImageValidatingPolicy", "GeneratingPolicy", "NamespacedGeneratingPolicy",
+		"GeneratingPolicy", "NamespacedGeneratingPolicy",
 		"DeletingPolicy", "NamespacedDeletingPolicy",
 	}
 }

@@ -108,7 +108,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 	}
 	if slices.Contains(c.cfg.Enabled, Kyverno) {
-		for _, kind := range append(kyverno.Kinds(), kyverno.ExceptionKind) {
+		for _, kind := range slices.Concat(kyverno.Kinds(), kyverno.ImageKinds(), []string{kyverno.ExceptionKind}) {
 			c.follow(ctx, KyvernoResource(kind))
 		}
 		for _, r := range inCEL {

@@ -88,13 +88,13 @@ func Definitions(enabled []string) []*apiextensionsv1.CustomResourceDefinition {
 // refused: whoever applies one learns why.
 func kyvernoDefinitions() (out []*apiextensionsv1.CustomResourceDefinition) {
 	ready := column("ready", ".status.conditionStatus.ready", "Whether it is in force.")
-	for _, kind := range slices.Concat(kyverno.Kinds(), []string{kyverno.ExceptionKind}, kyverno.OtherKinds()) {
+	for _, kind := range slices.Concat(kyverno.Kinds(), kyverno.ImageKinds(), []string{kyverno.ExceptionKind}, kyverno.OtherKinds()) {
 		scope := apiextensionsv1.ClusterScoped
 		if kyverno.Namespaced(kind) {
 			scope = apiextensionsv1.NamespaceScoped
 		}
 		text := kind + " is a kind of Kyverno's, and is not known here: one that is written is refused."
-		if slices.Contains(kyverno.Kinds(), kind) || kind == kyverno.ExceptionKind {
+		if !slices.Contains(kyverno.OtherKinds(), kind) {
 			text = kind + " is a policy of Kyverno in CEL."
 		}
 		d := definition(KyvernoResource(kind), kind, scope, text, ready)
@@ -114,6 +114,7 @@ func kyvernoDefinitions() (out []*apiextensionsv1.CustomResourceDefinition) {
 // kyvernoShort are the names by which kubectl's users know the kinds.
 var kyvernoShort = map[string]string{
 	kyverno.Validating: "vpol", kyverno.NamespacedValidating: "nvpol", kyverno.Mutating: "mpol", kyverno.NamespacedMutating: "nmpol",
+	kyverno.Image: "ivpol", kyverno.NamespacedImage: "nivpol",
 }
 
 func column(name, path, description string) apiextensionsv1.CustomResourceColumnDefinition {

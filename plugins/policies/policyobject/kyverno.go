@@ -66,7 +66,10 @@ func Compiles(o *kyverno.Objects) error {
 func checkKyverno(o *unstructured.Unstructured) ([]rights.Need, error) {
 	kind := o.GetKind()
 	if slices.Contains(kyverno.OtherKinds(), kind) {
-		return nil, fmt.Errorf("kind: a %s is not known here, only %q and %s are", kind, kyverno.Kinds(), kyverno.ExceptionKind)
+		return nil, fmt.Errorf("kind: a %s is not known here, only %q, %q and %s are", kind, kyverno.Kinds(), kyverno.ImageKinds(), kyverno.ExceptionKind)
+	}
+	if slices.Contains(kyverno.ImageKinds(), kind) {
+		return checkImages(o)
 	}
 	if kind == kyverno.ExceptionKind {
 		return checkException(o)
@@ -79,11 +82,11 @@ func checkKyverno(o *unstructured.Unstructured) ([]rights.Need, error) {
 		return nil, err
 	}
 	if o.GetNamespace() != "" {
-		if err := withinReach(made); err != nil {
+		if err := withinReach(matches(made)[0], len(made.Mutating) > 0); err != nil {
 			return nil, err
 		}
 	}
-	return needs(made, o.GetNamespace()), nil
+	return needs(matches(made)[0], len(made.Mutating) > 0, o.GetNamespace()), nil
 }
 
 func checkException(o *unstructured.Unstructured) ([]rights.Need, error) {
@@ -119,8 +122,8 @@ func matches(o *kyverno.Objects) (out []*admissionregistrationv1.MatchResources)
 }
 
 // withinReach refuses a policy of a namespace that is about more than what runs something there.
-func withinReach(o *kyverno.Objects) error {
-	for i, rule := range matches(o)[0].ResourceRules {
+func withinReach(m *admissionregistrationv1.MatchResources, changes bool) error {
+	for i, rule := range m.ResourceRules {
 		for _, group := range rule.APIGroups {
 			for _, r := range rule.Resources {
 				resource, sub, _ := strings.Cut(r, "/")
@@ -128,7 +131,7 @@ func withinReach(o *kyverno.Objects) error {
 				if !admission.TenantReach(group, resource, sub) || resource == "*" || sub == "*" {
 					return fmt.Errorf("%s: a policy of a namespace is about what runs something there (docs/plugins/loading.md), not about %s of %q", at, r, group)
 				}
-				if len(o.Mutating) > 0 && group == "" && resource == "secrets" {
+				if changes && group == "" && resource == "secrets" {
 					return fmt.Errorf("%s: a policy of a namespace does not change Secrets", at)
 				}
 			}
@@ -138,10 +141,10 @@ func withinReach(o *kyverno.Objects) error {
 }
 
 // needs are the rights that a policy takes. Those for the controllers of pods come with those for pods.
-func needs(o *kyverno.Objects, namespace string) (out []rights.Need) {
-	for i, rule := range matches(o)[0].ResourceRules {
+func needs(m *admissionregistrationv1.MatchResources, changes bool, namespace string) (out []rights.Need) {
+	for i, rule := range m.ResourceRules {
 		verbs := []string{"get"}
-		if len(o.Mutating) > 0 {
+		if changes {
 			verbs = append(verbs, writing(rule.Operations)...)
 		}
 		for _, verb := range verbs {
@@ -209,6 +212,7 @@ func (c *Controller) kyverno(ctx context.Context) {
 			c.report(ctx, o, "write the status", c.writeStatus(ctx, r, o, kyvernoStatus(o, made, done, err)))
 		}
 	}
+	c.images(ctx)
 	if !whole {
 		return
 	}
@@ -255,7 +259,7 @@ func (c *Controller) policyInCEL(o *unstructured.Unstructured, exceptions []*kyv
 		return nil, err
 	}
 	if o.GetNamespace() != "" {
-		if err := withinReach(made); err != nil {
+		if err := withinReach(matches(made)[0], len(made.Mutating) > 0); err != nil {
 			return nil, err
 		}
 		made.Except(notTheSystem)

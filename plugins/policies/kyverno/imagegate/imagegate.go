@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package imagegate has Kyverno's ImageValidatingPolicies take part in admission, and in the scan of what is stored. It reads
+// them from the API as they are when a request comes, so that what was written a moment ago counts.
+//
+// A policy does nothing that its writer could not: the digests that it writes, and the Secrets that it reads, are held
+// against its writer's rights each time. Registries are reached by a policy of addresses. Only a registry that the
+// cluster's own policy names may be at a private address: others are chosen by whoever makes a pod.
+// Who is refused learns which image, which attestor and why, and of what could not be reached no more
+// than he needs; the log has the rest.
+package imagegate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/matching"
+	"github.com/wasmplane/wasmplane/core/dial"
+	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/imagepolicy"
+	"github.com/wasmplane/wasmplane/plugins/rights"
+	"github.com/wasmplane/wasmplane/plugins/sign/evidence"
+)
+
+// Name of the admission plugin.
+const Name = "KyvernoImages"
+
+// SecretsNamespace has the Secrets that policies of the cluster name, as at Kyverno. Those of a namespace name its own.
+const SecretsNamespace = "kyverno"
+
+// lookups is how many requests look at registries at the same time; others wait.
+const lookups = 32
+
+// Objects reads the objects of the API.
+type Objects interface {
+	// List lists the objects of a kind; one that is not served has none.
+	List(ctx context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector) ([]runtime.Object, error)
+}
+
+// Config is what a gate needs.
+type Config struct {
+	Objects    Objects
+	Namespaces matching.Namespaces
+	Resources  admission.Resources
+	// Rights holds policies against the rights of their writers.
+	Rights *rights.Checker
+	// Secrets reads the data of a Secret.
+	Secrets func(ctx context.Context, namespace, name string) (map[string][]byte, error)
+	// Operators connects where the cluster's policies name a registry, Tenants everywhere else.
+	Operators, Tenants http.RoundTripper
+	// Roots is the operator's root of trust; nil = there is none.
+	Roots  imagepolicy.Roots
+	Logger *slog.Logger
+}
+
+// Gate is what these policies do in admission.
+type Gate struct {
+	cfg   Config
+	world imagepolicy.World
+	last  atomic.Pointer[state]
+	busy  chan struct{}
+}
+
+// New makes a gate.
+func New(cfg Config) *Gate {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	g := &Gate{cfg: cfg, busy: make(chan struct{}, lookups)}
+	g.world = imagepolicy.World{
+		Registries: g, Store: evidence.New(), Roots: cfg.Roots, Namespaces: cfg.Namespaces, Resources: cfg.Resources,
+	}
+	return g
+}
+
+// state is all that the gate goes by, as it was read.
+type state struct {
+	of       string // which objects, in which versions
+	policies []*standing
+}
+
+// standing is a policy with whoever wrote it.
+type standing struct {
+	*imagepolicy.Policy
+	writer *manifest.Entry
+}
+
+func kinds() (out []schema.GroupVersionKind) {
+	for _, kind := range append(kyverno.ImageKinds(), kyverno.ExceptionKind) {
+		out = append(out, schema.GroupVersionKind{Group: kyverno.Group, Version: kyverno.Versions()[0], Kind: kind})
+	}
+	return out
+}
+
+// current is what there is. It is read anew only where something has changed.
+func (g *Gate) current(ctx context.Context) (*state, error) {
+	var policies, exceptions []*unstructured.Unstructured
+	var of strings.Builder
+	for _, kind := range kinds() {
+		list, err := g.cfg.Objects.List(ctx, kind, "", labels.Everything())
+		if err != nil {
+			return nil, fmt.Errorf("read the %ss: %w", kind.Kind, err)
+		}
+		for _, o := range list {
+			u, ok := o.(*unstructured.Unstructured)
+			if !ok || u.GetDeletionTimestamp() != nil {
+				continue
+			}
+			if kind.Kind != kyverno.ExceptionKind {
+				policies = append(policies, u)
+			} else if e := exception(u); e != nil && (e.Expires.IsZero() || time.Now().Before(e.Expires)) {
+				exceptions = append(exceptions, u)
+			} else {
+				continue // it has expired, or cannot be read
+			}
+			of.WriteString(string(u.GetUID()) + "/" + strconv.FormatInt(u.GetGeneration(), 10) + "/" + u.GetAnnotations()[apiobject.WriterAnnotation] + " ")
+		}
+	}
+	if s := g.last.Load(); s != nil && s.of == of.String() {
+		return s, nil
+	}
+	s := &state{of: of.String()}
+	for _, u := range policies {
+		s.policies = append(s.policies, read(u, exceptions))
+	}
+	g.last.Store(s)
+	return s, nil
+}
+
+// exception reads an exception that somebody wrote; nil for others, which have no effect.
+func exception(u *unstructured.Unstructured) *kyverno.Exception {
+	e, err := kyverno.ReadException(u.Object)
+	if err != nil || u.GetAnnotations()[apiobject.WriterAnnotation] == "" {
+		return nil
+	}
+	return e
+}
+
+var errNobody = errors.New("nobody knows who wrote the policy: write it again")
+
+// read reads a policy. One that cannot be used stands in the way of what it is about.
+func read(u *unstructured.Unstructured, exceptions []*unstructured.Unstructured) *standing {
+	var about []*kyverno.Exception
+	for _, o := range exceptions {
+		if e := exception(o); e != nil && e.About(u.GetKind(), u.GetNamespace(), u.GetName(), time.Now()) {
+			about = append(about, e)
+		}
+	}
+	p, err := imagepolicy.Read(u.Object, about...)
+	if err == nil && u.GetAnnotations()[apiobject.WriterAnnotation] == "" {
+		err = errNobody
+	}
+	if err != nil {
+		p = imagepolicy.Broken(u.Object, err)
+	}
+	p.UID, p.Generation = string(u.GetUID()), u.GetGeneration()
+	return &standing{p, apiobject.Bare(u)}
+}
+
+// Name implements admission.Plugin.
+func (*Gate) Name() string { return Name }
+
+// Handles implements admission.Plugin.
+func (*Gate) Handles(r *admission.Request) bool {
+	return r.Resource.Group != kyverno.Group && r.Resource.Group != manifest.APIGroup && !matching.IsConfiguration(r) && !matching.IsReview(r) &&
+		!pointadmission.OutOfReach(r)
+}
+
+// reaches says whether a policy may be asked about such a request at all.
+func (s *standing) reaches(r *admission.Request) bool {
+	if !s.Admission {
+		return false
+	}
+	return !s.Namespaced() || r.Namespace == s.Namespace && !pointadmission.OfTheSystem(r) &&
+		pointadmission.TenantReach(r.Resource.Group, r.Resource.Resource, r.Subresource)
+}
+
+// policyKey is under which the policy that looks something up is found, for its rights.
+type policyKey struct{}
+
+// turn waits until fewer requests look at registries.
+func (g *Gate) turn(ctx context.Context) (func(), error) {
+	select {
+	case g.busy <- struct{}{}:
+		return func() { <-g.busy }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Mutate implements admission.Mutator: tags become digests.
+func (g *Gate) Mutate(ctx context.Context, r *admission.Request) error {
+	s, err := g.current(ctx)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	for _, p := range s.policies {
+		if !p.reaches(r) {
+			continue
+		}
+		if err := g.pin(context.WithValue(ctx, policyKey{}, p), p, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *Gate) pin(ctx context.Context, p *standing, r *admission.Request) error {
+	done, err := g.turn(ctx)
+	if err != nil {
+		return apierrors.NewTimeoutError(err.Error(), 1)
+	}
+	changed, err := p.Pin(ctx, &g.world, r)
+	done()
+	if err != nil {
+		return g.failed(ctx, p, r, err)
+	}
+	if changed == nil {
+		return nil
+	}
+	if err := pointadmission.MayChange(ctx, g.cfg.Rights, p.writer, r); err != nil {
+		return admission.Forbidden(r, fmt.Errorf("%s %q: %w", p.Kind, p.Key(), err))
+	}
+	after, err := r.Object.Codec().FromTree(changed)
+	if err != nil {
+		return admission.Forbidden(r, fmt.Errorf("%s %q: with digests it is no %s: %w", p.Kind, p.Key(), r.Kind.Kind, err))
+	}
+	r.Object.SetVersioned(after)
+	r.ChangedFor(p.writer.Writer)
+	return nil
+}
+
+// Validate implements admission.Validator.
+func (g *Gate) Validate(ctx context.Context, r *admission.Request) error {
+	s, err := g.current(ctx)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	verified := &imagepolicy.Verified{}
+	outcomes := map[*standing]*imagepolicy.Outcome{}
+	for _, p := range s.policies {
+		if p.reaches(r) {
+			if outcomes[p], err = g.judge(ctx, p, r, verified); err != nil {
+				return err
+			}
+		}
+	}
+	for _, p := range s.policies {
+		o := outcomes[p]
+		if o == nil || !o.Asked {
+			continue
+		}
+		if o.Err != nil {
+			if err := g.failed(ctx, p, r, o.Err); err != nil {
+				return err
+			}
+			continue
+		}
+		for key, value := range o.Annotations {
+			r.Annotate(p.Key()+"/"+key, value)
+		}
+		if against := against(o, verified); against != "" {
+			if err := p.act(r, against); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func against(o *imagepolicy.Outcome, verified *imagepolicy.Verified) string {
+	if o.Against != "" {
+		return o.Against
+	}
+	return o.Required(verified)
+}
+
+func (g *Gate) judge(ctx context.Context, p *standing, r *admission.Request, verified *imagepolicy.Verified) (*imagepolicy.Outcome, error) {
+	done, err := g.turn(ctx)
+	if err != nil {
+		return nil, apierrors.NewTimeoutError(err.Error(), 1)
+	}
+	defer done()
+	return p.Judge(context.WithValue(ctx, policyKey{}, p), &g.world, r, verified), nil
+}
+
+// act does what a policy's actions say. The error refuses the request.
+func (s *standing) act(r *admission.Request, text string) error {
+	text = fmt.Sprintf("%s '%s' denied request: %s", s.Kind, s.Key(), text)
+	if slices.Contains(s.Actions, admissionregistrationv1.Warn) {
+		r.Warn(text)
+	}
+	if slices.Contains(s.Actions, admissionregistrationv1.Audit) {
+		r.Annotate(Name+"/"+s.Key(), text)
+	}
+	if slices.Contains(s.Actions, admissionregistrationv1.Deny) {
+		return admission.Forbidden(r, errors.New(text))
+	}
+	return nil
+}
+
+// failed does what the failure policy says of a policy that could not be evaluated.
+func (g *Gate) failed(ctx context.Context, p *standing, r *admission.Request, err error) error {
+	g.cfg.Logger.WarnContext(ctx, "a policy about images could not be evaluated", "kind", p.Kind, "policy", p.Key(), "resource", r.Resource.Resource,
+		"namespace", r.Namespace, "name", r.Name, "error", err)
+	if p.Ignore {
+		return nil
+	}
+	return p.act(r, "it could not be evaluated, and its failurePolicy is Fail: "+told(err).Error())
+}
+
+// told leaves of an error what is about the image or the policy: not what answers where, with which words.
+func told(err error) error {
+	var refused *dial.RefusedError
+	var large *dial.TooLargeError
+	var answer *transport.Error
+	var plain *evidence.PlainHTTPError
+	var network interface{ Timeout() bool }
+	image := about(err)
+	switch {
+	case errors.As(err, &refused):
+		return errors.New(image + "its registry may not be connected to: it is at a private address, and no glob of the policy's matchImageReferences names it (or egress forbids it)")
+	case errors.As(err, &large):
+		return fmt.Errorf("%sits registry answered with more than %d bytes", image, large.Limit)
+	case errors.As(err, &plain):
+		return errors.New(image + "its registry does not speak TLS: spec.credentials.allowInsecureRegistry lets it")
+	case errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden):
+		return errors.New(image + "its registry wants other credentials (spec.credentials.secrets), or has no such image")
+	case errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound:
+		return errors.New(image + "its registry has no such image")
+	case errors.As(err, &answer):
+		return fmt.Errorf("%sits registry answered with %s", image, http.StatusText(answer.StatusCode))
+	case errors.Is(err, context.DeadlineExceeded):
+		return errors.New(image + "its registry did not answer in time")
+	case errors.As(err, &network):
+		return errors.New(image + "its registry cannot be reached")
+	}
+	return err
+}
+
+// about is what an error says of which image it is about.
+func about(err error) string {
+	text := err.Error()
+	for _, end := range []string{": ", " cannot be looked up: "} {
+		if at := strings.Index(text, "image "); at >= 0 {
+			if length := strings.Index(text[at:], end); length > 0 && length < 600 && !strings.Contains(text[at+len("image "):at+length], " ") {
+				return text[at:at+length] + ": "
+			}
+		}
+	}
+	return ""
+}
+
+// Registry implements imagepolicy.Registries.
+func (g *Gate) Registry(ctx context.Context, p *imagepolicy.Policy, repository name.Repository, named bool) (evidence.Registry, error) {
+	r := evidence.Registry{Transport: g.cfg.Tenants, PlainHTTP: p.PlainHTTP, Key: "public"}
+	if named && !p.Namespaced() {
+		r.Transport, r.Key = g.cfg.Operators, "named"
+	}
+	if p.PlainHTTP {
+		r.Key += " plain"
+	}
+	s, _ := ctx.Value(policyKey{}).(*standing)
+	if s == nil || len(p.Secrets) == 0 {
+		return r, nil
+	}
+	namespace := SecretsNamespace
+	if p.Namespaced() {
+		namespace = p.Namespace
+	}
+	for _, secret := range p.Secrets {
+		if err := g.cfg.Rights.Act(ctx, s.writer, authorizationv1.ResourceAttributes{
+			Verb: "get", Resource: "secrets", Namespace: namespace, Name: secret,
+		}); err != nil {
+			return r, fmt.Errorf("spec.credentials.secrets: %w", err)
+		}
+		data, err := g.cfg.Secrets(ctx, namespace, secret)
+		if err != nil {
+			return r, fmt.Errorf("spec.credentials.secrets: %s/%s: %w", namespace, secret, err)
+		}
+		auth, key, ok, err := evidence.Credentials(data, repository.RegistryStr())
+		if err != nil {
+			return r, fmt.Errorf("spec.credentials.secrets: %s/%s: %w", namespace, secret, err)
+		}
+		if ok {
+			r.Auth, r.Key = auth, r.Key+" "+key
+			return r, nil
+		}
+	}
+	return r, nil
+}

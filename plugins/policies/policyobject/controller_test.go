@@ -85,7 +85,7 @@ func within(t *testing.T, story func(*world)) {
 		for _, kind := range []string{"ClusterAdmissionPolicy", "AdmissionPolicy", "ClusterAdmissionPolicyGroup", "AdmissionPolicyGroup"} {
 			kinds[policyobject.KubewardenResource(kind)] = kind + "List"
 		}
-		for _, kind := range append(kyverno.Kinds(), kyverno.ExceptionKind) {
+		for _, kind := range slices.Concat(kyverno.Kinds(), kyverno.ImageKinds(), []string{kyverno.ExceptionKind}) {
 			kinds[policyobject.KyvernoResource(kind)] = kind + "List"
 		}
 		for _, r := range policyobject.Settings() {

@@ -119,9 +119,6 @@ func (p *Policy) find(ctx context.Context, w *World, r *admission.Request) (*var
 
 // begin begins to evaluate a policy. It is nil where the policy is not about the request.
 func (p *Policy) begin(ctx context.Context, w *World, r *admission.Request, verified *Verified) (*session, *matching.View, error) {
-	if leaving(r) {
-		return nil, nil, nil
-	}
 	v, view, err := p.find(ctx, w, r)
 	if v == nil || err != nil {
 		return nil, nil, err
@@ -153,15 +150,6 @@ func (p *Policy) begin(ctx context.Context, w *World, r *admission.Request, veri
 		}
 	}
 	return s, view, nil
-}
-
-// leaving: what is on its way out starts nothing more.
-func leaving(r *admission.Request) bool {
-	if r.Operation != admission.Update || r.OldObject == nil {
-		return false
-	}
-	m, err := r.OldObject.Meta()
-	return err == nil && m.GetDeletionTimestamp() != nil
 }
 
 func named[T any](list []T, name func(T) string) map[string]string {

@@ -30,6 +30,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/point"
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/gate"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/imagegate"
 	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
 	"github.com/wasmplane/wasmplane/plugins/policies/scan"
@@ -43,6 +44,7 @@ type World struct {
 	Policies   *policy.Policies
 	Plugins    func() []admission.Plugin
 	Images     *imagegate.Gate // policies about images; nil = there are none
+	Gate       *gate.Gate      // Gatekeeper's expansion templates; nil = there are none
 	Format     scan.Format     // of reports; "" = there are none
 }
 
@@ -80,6 +82,12 @@ func (w *World) Judges(ctx context.Context) (out []scan.Policy, err error) {
 			objects[name] = u
 		}
 	}
+	var expansions *gate.Expansions
+	if w.Gate != nil {
+		if expansions, err = w.Gate.Expansions(ctx); err != nil {
+			return nil, err
+		}
+	}
 	for _, p := range w.Plugins() {
 		s, ok := p.(pointadmission.Standing)
 		if ok && s.Pending() { // what it said before is not forgotten
@@ -95,9 +103,14 @@ func (w *World) Judges(ctx context.Context) (out []scan.Policy, err error) {
 		if v == nil {
 			continue
 		}
-		if one := w.plugin(ctx, s, v, objects[s.Name()]); one != nil {
-			out = append(out, one)
+		one := w.plugin(ctx, s, v, objects[s.Name()])
+		if one == nil {
+			continue
 		}
+		if v.Entry.ABI == manifest.Gatekeeper && expansions != nil {
+			one = one.withImplied(s, expansions)
+		}
+		out = append(out, one)
 	}
 	for _, s := range w.Policies.Standing() {
 		if info, wanted := inCELInfo(s); wanted {
@@ -118,7 +131,7 @@ func (w *World) Judges(ctx context.Context) (out []scan.Policy, err error) {
 
 // plugin is a plugin that is asked about what is stored: one that was made of a policy, or whose mode has no effect
 // on requests. nil = it is not. One that could not be loaded has no version: what it has against objects stays.
-func (w *World) plugin(ctx context.Context, s pointadmission.Standing, v *point.Version, o *unstructured.Unstructured) scan.Policy {
+func (w *World) plugin(ctx context.Context, s pointadmission.Standing, v *point.Version, o *unstructured.Unstructured) *judge {
 	info := scan.Info{Key: "plugin/" + s.Name(), Source: "wasmplane", Policy: s.Name(), Warns: v.Entry.Mode == manifest.Warn}
 	version := v.Digest
 	if o != nil {
@@ -245,6 +258,30 @@ func ofPlugin(s pointadmission.Standing, info scan.Info, version string) *judge 
 			return asked, out, err
 		},
 	}
+}
+
+// withImplied is a constraint that judges what objects imply, too, as it does when one is written.
+func (j *judge) withImplied(s pointadmission.Standing, e *gate.Expansions) *judge {
+	out := *j
+	if j.version != "" {
+		out.version = j.version + " " + e.Version()
+	}
+	out.handles = func(r scan.Resource, op admission.Operation) bool {
+		return j.handles(r, op) || op == admission.Create && e.Expands(r.GroupVersion().WithKind(r.Kind))
+	}
+	out.ask = func(ctx context.Context, r *admission.Request) (asked bool, against []scan.Objection, err error) {
+		if s.Handles(r) {
+			if asked, against, err = j.ask(ctx, r); err != nil {
+				return asked, against, err
+			}
+		}
+		implied, found, err := e.Judge(ctx, s, r)
+		for _, text := range found {
+			against = append(against, scan.Objection{Message: text})
+		}
+		return asked || implied, against, err
+	}
+	return &out
 }
 
 func ofCEL(s policy.Standing, info scan.Info) *judge {

@@ -45,6 +45,7 @@ type admitting struct {
 	*admission.Chain
 	policies *policy.Policies
 	images   *imagegate.Gate // nil where Kyverno's policies are not in force
+	gate     *gate.Gate      // nil where Gatekeeper's are not
 	run      func(context.Context) error
 }
 
@@ -88,8 +89,9 @@ func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *
 	guard := plugins.Guard(b.view.List)
 	list = append(list, guard)
 	list = append(list, b.enabled(policies.Mutating(), hooks.Mutating(), policies.Validating(), hooks.Validating())...)
+	var g *gate.Gate
 	if slices.Contains(b.Options.Config.PolicyKinds, policyobject.Gatekeeper) {
-		g := gate.New(gate.Config{Objects: b.view, Namespaces: b.namespaceLabels, Rights: guard.Rights, Plugins: plugins.Admission})
+		g = gate.New(gate.Config{Objects: b.view, Namespaces: b.namespaceLabels, Rights: guard.Rights, Plugins: plugins.Admission})
 		list = append(list, g.Mutation(), g.Expansion())
 	}
 	images, err := b.images(plugins, guard.Rights)
@@ -124,7 +126,7 @@ func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *
 		}
 		b.logOrder(admit)
 	})
-	return &admitting{Chain: admit, policies: policies, images: images, run: follow}, nil
+	return &admitting{Chain: admit, policies: policies, images: images, gate: g, run: follow}, nil
 }
 
 // builtinAdmission are the built-in plugins as the configuration wants them, and

@@ -26,6 +26,17 @@ spec:
   matchConstraints: {resourceRules: [{apiGroups: ["*"], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]}
   validations: [{expression: "object.data.a == '1'"}]
 `
+	celImages = `
+apiVersion: policies.kyverno.io/v1
+kind: ImageValidatingPolicy
+metadata: {name: i, uid: i1, generation: 1, annotations: {plugins.wasmplane.dev/writer: '{"username":"jane"}'}}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  matchImageReferences: [{glob: a/*}]
+  credentials: {secrets: [pull]}
+  attestors: [{name: a, cosign: {key: {expression: string(object.kind)}}}]
+  validations: [{expression: "images.containers.all(i, verifyImageSignatures(i, [attestors.a]) > 0)"}]
+`
 	celException = `
 apiVersion: policies.kyverno.io/v1
 kind: PolicyException
@@ -172,8 +183,17 @@ func TestWhatIsWrittenForKyvernoIsChecked(t *testing.T) {
 		{"of a namespace", celNamespaced, "get configmaps red, create configmaps red, update configmaps red"},
 		{"exception", celException, "update validatingpolicies p"},
 		{"expression", strings.Replace(celPolicy, "object.data", "images.data", 1), "error: spec.validations[0].expression: "},
+		{"images", celImages, "get pods, create pods, send from the control plane's machines, get secrets kyverno pull"},
+		{"images of a namespace", strings.NewReplacer("kind: Image", "kind: NamespacedImage", "name: i,", "name: i, namespace: red,").Replace(celImages), "get pods red, create pods red, get secrets red pull"},
+		{"images by notary", strings.Replace(celImages, "cosign:", "notary: {}, cosign:", 1), "error: spec.attestors[0].notary: signatures of Notary are not known here"},
+		{"images by everybody", strings.Replace(celImages, "key: {expression: string(object.kind)}", "keyless: {}", 1), "error: spec.attestors[0].cosign.keyless.identities: there are none"},
+		{"images by part of an identity", strings.Replace(celImages, "key: {expression: string(object.kind)}", "keyless: {identities: [{issuer: a}]}", 1), "error: spec.attestors[0].cosign.keyless.identities[0]: an issuer"},
+		{"images without a key", strings.Replace(celImages, "expression: string(object.kind)", "data: x", 1), "error: spec.attestors[0].cosign.key.data: expected public keys in PEM"},
+		{"images by a class", strings.Replace(celImages, "glob: a/*", "glob: 'a/[b]'", 1), "error: spec.matchImageReferences[0]: glob:"},
+		{"images by an expression", strings.Replace(celImages, "verifyImageSignatures(i", "verifyImages(i", 1), "error: spec.validations[0].expression: compilation failed"},
+		{"images by a root that is fetched", strings.Replace(celImages, "cosign: {", "cosign: {tuf: {mirror: a}, ", 1), "error: spec.attestors[0].cosign.tuf: no root of trust is fetched here"},
 		{"field", strings.Replace(celPolicy, "validations", "validation", 1), `error: policy: the field "validation" is not known here`},
-		{"kind", strings.Replace(celPolicy, "ValidatingPolicy", "ImageValidatingPolicy", 1), "error: kind: a ImageValidatingPolicy is not known here"},
+		{"kind", strings.Replace(celPolicy, "ValidatingPolicy", "GeneratingPolicy", 1), "error: kind: a GeneratingPolicy is not known here"},
 		{"reach", strings.Replace(celNamespaced, "configmaps", "resourcequotas", 1), "error: spec.matchConstraints.resourceRules[0]: a policy of a namespace"},
 		{"all", strings.Replace(celNamespaced, "configmaps", `"*"`, 1), "error: spec.matchConstraints.resourceRules[0]: a policy of a namespace"},
 		{"secrets", strings.Replace(celNamespaced, "configmaps", "secrets", 1), "error: spec.matchConstraints.resourceRules[0]: a policy of a namespace does not change"},
@@ -185,6 +205,10 @@ func TestWhatIsWrittenForKyvernoIsChecked(t *testing.T) {
 		var got []string
 		for _, n := range needs {
 			a := n.Attributes
+			if a == nil {
+				got = append(got, n.What)
+				continue
+			}
 			got = append(got, strings.TrimSpace(strings.Join(strings.Fields(a.Verb+" "+a.Resource+" "+a.Namespace+" "+a.Name), " ")))
 		}
 		found := strings.Join(got, ", ")

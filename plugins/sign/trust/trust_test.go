@@ -183,7 +183,7 @@ func TestSomebodySignsWithoutAKey(t *testing.T) {
 		{"by a part of a pattern", trust.Identity{Issuer: issuer, SubjectRegExp: `ann@example`}, good, "somebody else"},
 		{"by somebody else", trust.Identity{Issuer: issuer, Subject: "eve@example.com"}, good, "somebody else"},
 		{"by another issuer's", trust.Identity{Issuer: "https://other.example.com", Subject: person}, good, "somebody else"},
-		{"after her certificate", trust.Identity{Issuer: issuer, Subject: person}, keyless(t, s, simple(t, digest, nil), time.Now().Add(45 * time.Minute)), "not valid when it was made"},
+		{"after her certificate", trust.Identity{Issuer: issuer, Subject: person}, keyless(t, s, simple(t, digest, nil), time.Now().Add(45*time.Minute)), "not valid when it was made"},
 		{"with a certificate of another authority", trust.Identity{Issuer: issuer, Subject: person}, keyless(t, strange, simple(t, digest, nil), soon), "no transparency log that is trusted"},
 		{"not logged", trust.Identity{Issuer: issuer, Subject: person}, unlogged, "no transparency log"},
 		{"with the log's entry of another", trust.Identity{Issuer: issuer, Subject: person}, swapped, "no transparency log"},

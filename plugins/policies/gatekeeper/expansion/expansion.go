@@ -170,6 +170,9 @@ type Implied struct {
 	Template *Template
 }
 
+// Empty says that nothing is expanded.
+func (s *Set) Empty() bool { return len(s.of) == 0 }
+
 // Expand makes what an object is going to make, and what that makes, changed by mutators.
 func (s *Set) Expand(t *gatekeeper.Target, mutators *mutation.Set) (out []Implied, err error) {
 	err = s.expand(t, mutators, &out, 0)

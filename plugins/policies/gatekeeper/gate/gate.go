@@ -263,15 +263,7 @@ func (g expanding) Validate(ctx context.Context, r *admission.Request) error {
 	if !s.templates.Expands(r.Object.Kind()) {
 		return nil
 	}
-	t, err := g.target(ctx, r)
-	if err != nil {
-		return err
-	}
-	mutators := s.mutators
-	if !s.settings.Changes(r.Namespace) {
-		mutators = nil
-	}
-	implied, err := s.templates.Expand(t, mutators)
+	implied, err := (&Expansions{g.Gate, s}).implied(ctx, r)
 	if err != nil {
 		return admission.Forbidden(r, fmt.Errorf("expansion: %w", err))
 	}

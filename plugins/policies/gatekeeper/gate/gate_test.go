@@ -361,4 +361,34 @@ func TestConstraintsAreAskedAboutWhatAnObjectImplies(t *testing.T) {
 	}
 }
 
+// TestStoredObjectsAreJudgedByWhatTheyImply, without an effect on any request.
+func TestStoredObjectsAreJudgedByWhatTheyImply(t *testing.T) {
+	w := newWorld(t)
+	g := w.gate()
+	if e, err := g.Expansions(t.Context()); e != nil || err != nil || e.Version() != "" {
+		t.Errorf("without templates: %v, %v", e, err)
+	}
+	w.put("operator", fmt.Sprintf(template, ""))
+	e, err := g.Expansions(t.Context())
+	if err != nil || e == nil {
+		t.Fatal(e, err)
+	}
+	c := &constraint{mode: manifest.Enforce}
+	for i, r := range []*admission.Request{admissiontest.Creating("deployments", deployment()), admissiontest.Creating("pods", pod("shop"))} {
+		asked, against, err := e.Judge(t.Context(), c, r)
+		if want := []string{"[Implied by expand] no pods"}[:1-i]; err != nil || asked != (i == 0) || !slices.Equal(against, want) {
+			t.Errorf("%s: asked %v, %q, %v", r.Resource.Resource, asked, against, err)
+		}
+	}
+	c.fails = errors.New("trap")
+	if _, _, err := e.Judge(t.Context(), c, admissiontest.Creating("deployments", deployment())); err == nil {
+		t.Error("a failure is not told")
+	}
+	before := e.Version()
+	w.put("operator", fmt.Sprintf(assign, "pull", "{source: Generated}"))
+	if e, err := g.Expansions(t.Context()); err != nil || e.Version() == before {
+		t.Errorf("what is made changes, and the version does not: %v", err)
+	}
+}
+
 var _ pointadmission.Standing = (*constraint)(nil)

@@ -3,6 +3,7 @@
 package api
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 
@@ -37,19 +38,41 @@ func (c *Contract) DecodeStorage(r *Resource, data []byte) (*object.Object, erro
 		o, _, err := r.decodeCustom(data)
 		return o, err
 	}
-	o, err := r.decodeStored(data)
+	o, outdated, err := r.decodeStored(data)
 	if err != nil {
 		return nil, err
 	}
-	return object.FromStored(r.storage, o, r.storageMedia), nil
+	return r.stored(o, outdated), nil
 }
 
-func (r *Resource) decodeStored(data []byte) (runtime.Object, error) {
-	o, gvk, err := r.storage.DecodeStored(data)
-	if err != nil || gvk == r.storage.Kind() {
-		return o, err
+func (r *Resource) stored(o runtime.Object, outdated bool) *object.Object {
+	s := object.FromStored(r.storage, o, r.storageMedia)
+	if outdated {
+		s.MarkOutdated()
 	}
-	return r.fromOtherVersion(o, gvk)
+	return s
+}
+
+// Outdated tells whether the store has an object in another version, or in another media type, than it would
+// be written in now: an update that changes nothing then writes it all the same.
+func (r *Resource) Outdated(o *object.Object) bool {
+	if r.Custom != nil {
+		return o.Kind().Version != r.StorageVersion.Version
+	}
+	return o.Outdated()
+}
+
+// decodeStored answers in the storage version. outdated: the value is in another one, or in another media type.
+func (r *Resource) decodeStored(data []byte) (o runtime.Object, outdated bool, err error) {
+	o, gvk, err := r.storage.DecodeStored(data)
+	if err != nil {
+		return nil, false, err
+	}
+	if gvk == r.storage.Kind() {
+		return o, bytes.HasPrefix(data, []byte("k8s\x00")) != (r.storageMedia == object.Protobuf), nil
+	}
+	o, err = r.fromOtherVersion(o, gvk)
+	return o, true, err
 }
 
 // fromOtherVersion brings what an older or newer server stored to the storage version.
@@ -70,7 +93,7 @@ func (c *Contract) WatchDecoder(
 		return r.customDecoder()
 	}
 	return func(key string, value []byte, revision int64) (*object.Object, labels.Set, fields.Set, error) {
-		o, err := r.decodeStored(value)
+		o, outdated, err := r.decodeStored(value)
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("key %s: %w", key, err)
 		}
@@ -87,7 +110,7 @@ func (c *Contract) WatchDecoder(
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("key %s: labels and fields: %w", key, err)
 		}
-		return object.FromStored(r.storage, o, r.storageMedia), l, f, nil
+		return r.stored(o, outdated), l, f, nil
 	}
 }
 

@@ -74,6 +74,7 @@ type Object struct {
 	views     []view
 	used      bool // encoded bytes were asked for again
 	packed    bool // source stays; the other forms can be made of it again
+	outdated  bool
 }
 
 // form is the object in one media type.
@@ -109,6 +110,13 @@ func FromTree(c Codec, tree map[string]any) *Object { return &Object{codec: c, t
 func FromStored(c Codec, o runtime.Object, mediaType string) *Object {
 	return &Object{codec: c, versioned: o, sourceTyp: mediaType}
 }
+
+// MarkOutdated records that the store has the object in another encoding than it is written in now.
+// Only who made the object may call it.
+func (o *Object) MarkOutdated() { o.outdated = true }
+
+// Outdated tells whether MarkOutdated was called.
+func (o *Object) Outdated() bool { return o.outdated }
 
 // Codec returns the codec that the object was made with.
 func (o *Object) Codec() Codec { return o.codec }

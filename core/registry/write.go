@@ -106,8 +106,12 @@ func (w *write) apply(ctx context.Context, at optimistic.Snapshot) (Result, erro
 		return Result{}, err
 	} else if same {
 		// An update that changes nothing still writes a value that was encrypted with
-		// an old key, or not at all: this is how clients have values encrypted anew.
-		stale, err := store.Stale(ctx, w.r.cfg.Store, w.key)
+		// an old key, or not at all, or encoded in another version than it is now: this
+		// is how clients have values encrypted and encoded anew.
+		stale := w.r.res.Outdated(at.Item.Object)
+		if !stale {
+			stale, err = store.Stale(ctx, w.r.cfg.Store, w.key)
+		}
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return Result{}, w.r.reads.StoreError(err, "update", w.req.Name)
 		}

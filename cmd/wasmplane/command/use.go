@@ -256,7 +256,7 @@ func showStatus(ctx context.Context, out io.Writer, dir datadir.Dir) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	return errors.Join(members.Servers(ctx, out, set.Kube, cfg), members.Clocks(ctx, out, set.Kube))
+	return errors.Join(members.Servers(ctx, out, set.Kube, cfg), members.Clocks(ctx, out, set.Kube), members.Migrations(ctx, out, set.Kube))
 }
 
 func (a *app) image() *cobra.Command {

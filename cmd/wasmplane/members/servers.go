@@ -18,13 +18,17 @@ import (
 	"text/tabwriter"
 	"time"
 
+	migrationv1 "k8s.io/api/storagemigration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/controllers/storagemigration"
 	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/join/balance"
 	"github.com/wasmplane/wasmplane/core/join/handover"
@@ -96,6 +100,27 @@ func Clocks(ctx context.Context, w io.Writer, kube kubernetes.Interface) error {
 		fmt.Fprintf(w, "%s: %s.\n", text, peers.Advice)
 	}
 	return err
+}
+
+// Migrations prints which resources are being written in the storage versions of an upgrade.
+func Migrations(ctx context.Context, w io.Writer, kube kubernetes.Interface) error {
+	all, err := kube.StoragemigrationV1().StorageVersionMigrations().List(ctx, metav1.ListOptions{LabelSelector: storagemigration.Label})
+	if err != nil {
+		return fmt.Errorf("ask which objects are written in another version: %w", err)
+	}
+	if len(all.Items) > 0 {
+		fmt.Fprintf(w, "\nThe objects of %d resources are being written in the storage version of this release:\n", len(all.Items))
+	}
+	for _, m := range all.Items {
+		state := "waits"
+		for _, kind := range []migrationv1.MigrationConditionType{migrationv1.MigrationRunning, migrationv1.MigrationSucceeded, migrationv1.MigrationFailed} {
+			if c := meta.FindStatusCondition(m.Status.Conditions, string(kind)); c != nil && c.Status == metav1.ConditionTrue {
+				state = c.Message
+			}
+		}
+		fmt.Fprintf(w, "  %s: %s\n", schema.GroupResource(m.Spec.Resource), state)
+	}
+	return nil
 }
 
 // Away are the servers that do not answer, or do not vote yet.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"time"
 
 	"k8s.io/client-go/informers"
 
@@ -39,6 +40,7 @@ type server struct {
 	front   *front
 	boot    *bootstrap.Bootstrap
 	backups *backup.Scheduled // nil = none are taken
+	started time.Time
 }
 
 // newServer builds the API server. Nothing runs yet but the store. points are those
@@ -51,7 +53,7 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	if err != nil {
 		return nil, err
 	}
-	s := &server{}
+	s := &server{started: time.Now()}
 	if s.base, err = newBase(at); err != nil {
 		return nil, err
 	}
@@ -146,7 +148,7 @@ func (s *server) units() []run.Unit {
 		{Name: "plugin reload", Run: s.plugins.Run},
 		{Name: process.Parts.APIServer.Name, Run: s.serve, Ready: s.front.Ready()},
 		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.markVersion, s.followAuthority, s.watchCertificates,
-			s.compareClocks, s.takeBackups, s.applyManifests, s.offers.remotes.Run,
+			s.compareClocks, s.migrateStorage, s.takeBackups, s.applyManifests, s.offers.remotes.Run,
 			s.offers.definitions.Run, s.offers.usage.Run,
 			s.offers.repairServices(s.base, begun)), Ready: begun},
 		{Name: "plugin objects", Run: s.plugins.follow(s.base, begun), Ready: s.plugins.objects.Ready()},

@@ -38,6 +38,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/servicelb"
 	"github.com/wasmplane/wasmplane/core/controllers/signing"
 	"github.com/wasmplane/wasmplane/core/controllers/statefulset"
+	"github.com/wasmplane/wasmplane/core/controllers/storagemigration"
 	"github.com/wasmplane/wasmplane/core/controllers/ttlafterfinished"
 	"github.com/wasmplane/wasmplane/core/controllers/volumebinding"
 	"github.com/wasmplane/wasmplane/core/controllers/volumeexpand"
@@ -160,6 +161,12 @@ func list() []entry {
 		{
 			name: "validatingadmissionpolicy-status-controller", account: "validatingadmissionpolicy-status-controller", workers: 1,
 			build: of(policystatus.New),
+		},
+		{
+			name: "storage-version-migrator-controller", account: "storage-version-migrator-controller", workers: 1,
+			build: func(_ *builder, e built) (runner, error) {
+				return storagemigration.New(e.Env, e.workers, e.clients.Metadata)
+			},
 		},
 		{name: "resourcequota-controller", account: "resourcequota-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return resourcequota.New(e.Env, e.workers, e.clients.Metadata)

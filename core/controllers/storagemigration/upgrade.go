@@ -97,7 +97,7 @@ func (u *Upgrade) step(ctx context.Context) (done bool, err error) {
 	}
 	if waits != "" {
 		if u.waited != waits {
-			u.Log.InfoContext(ctx, "objects are stored in another version once all servers have been upgraded", "waits for", waits, "resources", len(due))
+			u.Log.InfoContext(ctx, "objects are stored in another version once all servers have been upgraded", "waitsFor", waits, "resources", len(due))
 		}
 		u.waited = waits
 		return false, nil
@@ -178,7 +178,7 @@ func (u *Upgrade) migrate(ctx context.Context, gr schema.GroupResource, hash str
 		}
 		u.failed[name] = true
 		u.Log.ErrorContext(ctx, "the objects of a resource could not be written in their new version; mend what the message says, and delete the migration, which is then made again",
-			"resource", gr, "StorageVersionMigration", name, "error", c.Message)
+			"resource", gr, "migration", name, "error", c.Message)
 	}
 	return nil
 }

@@ -132,11 +132,15 @@ func (p *plugins) Validate(_ context.Context, r *admission.Request) error {
 type steppedStore struct {
 	store.Store
 	beforePut func(key string)
+	fails     error // of every write; nil = none
 	puts      atomic.Int64
 }
 
 func (s *steppedStore) Put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, error) {
 	s.puts.Add(1)
+	if s.fails != nil {
+		return 0, s.fails
+	}
 	if f := s.beforePut; f != nil {
 		s.beforePut = nil
 		f(key)

@@ -11,6 +11,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	oteltrace "go.opentelemetry.io/otel/trace"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -72,7 +73,14 @@ func (t *Tracing) Tracer(ctx context.Context, component string) (oteltrace.Trace
 }
 
 // Handler serves what is stored, in the server's process.
-func (t *Tracing) Handler() http.Handler { return otlp.NewHandler(t.store) }
+func (t *Tracing) Handler() http.Handler {
+	return otlp.NewHandler(t.store, func(req *http.Request) (s otlp.Sender) {
+		if who, ok := genericrequest.UserFrom(req.Context()); ok {
+			s.User, s.Groups = who.GetName(), who.GetGroups()
+		}
+		return s
+	})
+}
 
 // Run waits for ctx's end, and then delivers what is still queued.
 func (t *Tracing) Run(ctx context.Context) error {

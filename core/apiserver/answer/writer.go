@@ -56,6 +56,9 @@ func (a *Writer) Fail(w http.ResponseWriter, req *http.Request, err error) {
 	audit.From(req.Context()).Status(status)
 	if status.Code >= http.StatusInternalServerError && status.Reason == metav1.StatusReasonInternalError {
 		a.logger.ErrorContext(req.Context(), "a request failed", "method", req.Method, "path", req.URL.Path, "error", err)
+	} else if status.Code == http.StatusServiceUnavailable {
+		// Every request fails while the store is away: the store has its own lines in the log.
+		a.logger.DebugContext(req.Context(), "a request cannot be answered now", "method", req.Method, "path", req.URL.Path, "error", err)
 	}
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 && (status.Code == http.StatusTooManyRequests || status.Code >= 500) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))

@@ -209,19 +209,26 @@ func migrationName(gr schema.GroupResource, hash string) string {
 
 // hashes are those of the versions in which resources that are built in are stored. Events end by themselves.
 func hashes(d discovery.DiscoveryInterface) (map[schema.GroupResource]string, error) {
-	_, lists, err := d.ServerGroupsAndResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // aggregated servers may be away
-		return nil, fmt.Errorf("ask in which versions objects are stored: %w", err)
+	const doing = "ask in which versions objects are stored"
+	groups, err := d.ServerGroups()
+	if err != nil {
+		return nil, fmt.Errorf(doing+": %w", err)
 	}
 	all := map[schema.GroupResource]string{}
-	for _, l := range lists {
-		gv, err := schema.ParseGroupVersion(l.GroupVersion)
-		if err != nil || !builtIn(gv.Group) {
+	for _, g := range groups.Groups {
+		if !builtIn(g.Name) {
 			continue
 		}
-		for _, r := range l.APIResources {
-			if r.StorageVersionHash != "" && r.Name != "events" && slices.Contains(r.Verbs, "patch") && slices.Contains(r.Verbs, "list") {
-				all[schema.GroupResource{Group: gv.Group, Resource: r.Name}] = r.StorageVersionHash
+		for _, v := range g.Versions {
+			// One by one: what tells of all at once leaves the hashes out.
+			l, err := d.ServerResourcesForGroupVersion(v.GroupVersion)
+			if err != nil {
+				return nil, fmt.Errorf(doing+": %w", err)
+			}
+			for _, r := range l.APIResources {
+				if r.StorageVersionHash != "" && r.Name != "events" && slices.Contains(r.Verbs, "patch") && slices.Contains(r.Verbs, "list") {
+					all[schema.GroupResource{Group: g.Name, Resource: r.Name}] = r.StorageVersionHash
+				}
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 
@@ -46,15 +47,28 @@ func (r *Reader) StoreError(err error, verb, name string) error {
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%s %q is larger than what the store takes", r.res.GroupResource, name))
 	case errors.Is(err, store.ErrUnavailable):
 		// A write may have gone through all the same; clients find out by reading.
-		return apierrors.NewServiceUnavailable(fmt.Sprintf("%s %s: %v", verb, r.res.GroupResource, err))
+		return withheld{apierrors.NewServiceUnavailable(fmt.Sprintf("%s %s: the store is unavailable, has no leader, or answered too late; try again in a moment", verb, r.res.GroupResource)), err}
 	case errors.Is(err, watchcache.ErrStopped):
 		return apierrors.NewNotFound(r.res.GroupResource, name)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return apierrors.NewTimeoutError(fmt.Sprintf("%s of %s: the request did not complete within the allotted timeout", verb,
 			r.res.GroupResource), 0)
 	}
-	return apierrors.NewInternalError(fmt.Errorf("%s %s: %w", verb, r.res.GroupResource, err))
+	return withheld{apierrors.NewInternalError(fmt.Errorf("%s %s: the store failed; the server's log says why", verb, r.res.GroupResource)), err}
 }
+
+// withheld is a failure of the store. Its cause names files of the server, and addresses of stores,
+// which are in the log, and no client's business.
+type withheld struct {
+	*apierrors.StatusError
+	cause error
+}
+
+// LogValue implements slog.LogValuer.
+func (w withheld) LogValue() slog.Value { return slog.StringValue(w.Error() + ": " + w.cause.Error()) }
+
+// Unwrap has errors.As find the status, and nothing find the cause.
+func (w withheld) Unwrap() error { return w.StatusError }
 
 // tooLarge answers a read whose resourceVersion does not exist yet.
 func tooLarge(revision, current int64) error {
@@ -96,7 +110,7 @@ func unkeyed(e *store.CorruptError) error {
 func (r *Reader) unlistable(errs []error) error {
 	causes := make([]metav1.StatusCause, 0, len(errs))
 	for _, err := range errs {
-		cause := metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Message: err.Error()}
+		cause := metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Message: "an object cannot be read; the server's log says why"}
 		var e *store.CorruptError
 		if errors.As(err, &e) {
 			cause.Field, cause.Message = e.Key, storage.NewCorruptObjError(e.Key, unkeyed(e)).Error()

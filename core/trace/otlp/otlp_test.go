@@ -49,10 +49,14 @@ func pod(n int) trace.Query {
 	return trace.Query{Kind: "Pod", Namespace: "default", Name: fmt.Sprintf("p%d", n)}
 }
 
+func masters(*http.Request) otlp.Sender {
+	return otlp.Sender{User: "root", Groups: []string{"system:masters"}}
+}
+
 // One component in the server's process, one outside: their spans meet.
 func TestSpansOfTwoComponentsMeet(t *testing.T) {
 	s := newStore(t, trace.StoreConfig{})
-	srv := httptest.NewServer(otlp.NewHandler(s))
+	srv := httptest.NewServer(otlp.NewHandler(s, masters))
 	defer srv.Close()
 	defer srv.Client().CloseIdleConnections()
 
@@ -111,7 +115,7 @@ const otlpJSON = `{"resourceSpans":[{"resource":{"attributes":[{"key":"service.n
 
 func TestEndpoint(t *testing.T) {
 	s := newStore(t, trace.StoreConfig{})
-	h := otlp.NewHandler(s)
+	h := otlp.NewHandler(s, masters)
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
 	_, _ = z.Write([]byte(otlpJSON))
@@ -161,7 +165,7 @@ func TestEndpoint(t *testing.T) {
 func TestLostSpansAreSaid(t *testing.T) {
 	s := newStore(t, trace.StoreConfig{})
 	release := make(chan struct{})
-	h := otlp.NewHandler(s)
+	h := otlp.NewHandler(s, masters)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-release
 		h.ServeHTTP(w, r)
@@ -225,7 +229,7 @@ func TestNestedListsStaySmall(t *testing.T) {
 	if body == otlpJSON {
 		t.Fatal("the sample has no such value")
 	}
-	h := otlp.NewHandler(newStore(t, trace.StoreConfig{}))
+	h := otlp.NewHandler(newStore(t, trace.StoreConfig{}), masters)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, otlp.SpansPath, strings.NewReader(body))
@@ -246,7 +250,7 @@ func FuzzSpansEndpoint(f *testing.F) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, otlp.SpansPath, bytes.NewReader(body))
 		r.Header.Set("Content-Type", contentType)
 		w := httptest.NewRecorder()
-		otlp.NewHandler(s).ServeHTTP(w, r)
+		otlp.NewHandler(s, masters).ServeHTTP(w, r)
 		if w.Code >= 500 {
 			t.Fatalf("got %d", w.Code)
 		}

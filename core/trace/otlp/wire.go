@@ -100,17 +100,21 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 func (e *exporter) Shutdown(context.Context) error { return nil }
 
 // NewHandler serves SpansPath and JourneyPath from a store. The server in front
-// of it has authenticated and authorized the request.
-func NewHandler(store *trace.Store) http.Handler {
+// of it has authenticated and authorized the request, and sender says who sends it: spans in the name
+// of a component that it is not, or of another node, are rejected.
+func NewHandler(store *trace.Store, sender func(*http.Request) Sender) http.Handler {
 	mux := http.NewServeMux()
-	e := &endpoint{store: store}
+	e := &endpoint{store: store, sender: sender}
 	mux.HandleFunc("POST "+SpansPath, e.servePost)
 	mux.HandleFunc("GET "+JourneyPath, e.serveJourney)
 	return mux
 }
 
 // endpoint serves a store.
-type endpoint struct{ store *trace.Store }
+type endpoint struct {
+	store  *trace.Store
+	sender func(*http.Request) Sender
+}
 
 // servePost takes what an OpenTelemetry exporter sends (OTLP over HTTP).
 func (e *endpoint) servePost(w http.ResponseWriter, r *http.Request) {
@@ -135,6 +139,7 @@ func (e *endpoint) servePost(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d := fromOTLP(data)
+	d.keep(e.sender(r))
 	e.store.Add(d.spans...)
 	e.store.RecordLost(d.lost)
 	w.Header().Set("Content-Type", mediaType)
@@ -143,7 +148,7 @@ func (e *endpoint) servePost(w http.ResponseWriter, r *http.Request) {
 
 // accepted is an ExportTraceServiceResponse: empty, or how many spans were rejected.
 func accepted(mediaType string, rejected int) []byte {
-	const why = "a span needs identifiers and times"
+	const why = "a span needs identifiers and times, and is to be of the component and node that sends it"
 	switch {
 	case mediaType == wireJSON && rejected == 0:
 		return []byte("{}")

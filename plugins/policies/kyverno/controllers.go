@@ -181,7 +181,9 @@ func (v variant) wrapped(text string) string {
 }
 
 // closing is where the brace closes that was opened before from; the end, where it does not.
-func closing(text string, from int) int {
+func closing(text string, from int) int { return closingOf(text, from, '{', '}') }
+
+func closingOf(text string, from int, opens, closes byte) int {
 	depth, quote := 1, byte(0)
 	for i := from; i < len(text); i++ {
 		switch c := text[i]; {
@@ -193,9 +195,9 @@ func closing(text string, from int) int {
 			}
 		case c == '"' || c == '\'':
 			quote = c
-		case c == '{':
+		case c == opens:
 			depth++
-		case c == '}':
+		case c == closes:
 			if depth--; depth == 0 {
 				return i
 			}

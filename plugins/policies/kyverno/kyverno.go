@@ -160,6 +160,7 @@ func Read(policy map[string]any) (*Objects, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	o.Spec.rewrite(withoutIdleOrValue)
 	e := o.Spec.Evaluation
 	out := &Objects{Admission: e.Admission.on(true), Background: e.Background.on(true)}
 	variants := append([]variant{{match: o.Spec.MatchConstraints}}, o.Spec.controllers()...)
@@ -171,6 +172,31 @@ func Read(policy map[string]any) (*Objects, error) {
 		}
 	}
 	return out, nil
+}
+
+// rewrite changes each expression.
+func (s *spec) rewrite(change func(string) string) {
+	for i := range s.MatchConditions {
+		s.MatchConditions[i].Expression = change(s.MatchConditions[i].Expression)
+	}
+	for i := range s.Variables {
+		s.Variables[i].Expression = change(s.Variables[i].Expression)
+	}
+	for i := range s.Validations {
+		v := &s.Validations[i]
+		v.Expression, v.MessageExpression = change(v.Expression), change(v.MessageExpression)
+	}
+	for i := range s.AuditAnnotations {
+		s.AuditAnnotations[i].ValueExpression = change(s.AuditAnnotations[i].ValueExpression)
+	}
+	for i := range s.Mutations {
+		if m := s.Mutations[i].JSONPatch; m != nil {
+			m.Expression = change(m.Expression)
+		}
+		if m := s.Mutations[i].ApplyConfiguration; m != nil {
+			m.Expression = change(m.Expression)
+		}
+	}
 }
 
 // check refuses what cannot be kept.

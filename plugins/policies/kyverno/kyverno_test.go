@@ -3,6 +3,7 @@
 package kyverno_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -148,5 +149,38 @@ func TestWhatCannotBeKeptIsNamed(t *testing.T) {
 	o, err := read(t, validating, pods+"  validations: [{expression: 'true'}]\n  evaluation: {admission: {enabled: false}}")
 	if err != nil || len(o.All()) != 0 {
 		t.Errorf("a policy without admission became %v, %v", o, err)
+	}
+}
+
+// TestOrValueOfWhatIsThereAnyway: public policies were written when it did nothing, and nothing is what it does.
+func TestOrValueOfWhatIsThereAnyway(t *testing.T) {
+	for given, want := range map[string]string{
+		"object.spec.containers.orValue([])":                                "object.spec.containers",
+		"object.spec.containers . orValue( [')', \"(\"] ).size() == 1":      "object.spec.containers.size() == 1",
+		"object.spec['é'].orValue([]).all(c, c.env.orValue([]).size() < 2)": "object.spec['é'].all(c, c.env.size() < 2)",
+		"object.spec.?containers.orValue([])":                               "",
+		"object.?spec.containers.orValue([])":                               "",
+		"object[?'spec'].orValue({})":                                       "",
+		"variables.containers.orValue([])":                                  "",
+		"cel.bind(x, object.?a, x.orValue(1)) == object.a.b":                "",
+		"object.spec.?a.optMap(v, v.b).orValue([])":                         "",
+		"[object.?a].map(c, c.orValue(1))":                                  "",
+		"object.spec.containers.orValue(":                                   "",
+		"'object.a.orValue(1)' == object.b":                                 "",
+	} {
+		if want == "" {
+			want = given
+		}
+		quoted, err := json.Marshal(given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := read(t, validating, pods+"  autogen: {podControllers: {controllers: []}}\n  validations: [{expression: "+string(quoted)+"}]\n")
+		if err != nil || len(o.Validating) != 1 {
+			t.Fatal(o, err)
+		}
+		if got := o.Validating[0].Spec.Validations[0].Expression; got != want {
+			t.Errorf("%s became %s, expected %s", given, got, want)
+		}
 	}
 }

@@ -287,6 +287,12 @@ func (l *load) rego(ctx context.Context) (*point.Version, error) {
 	if cfg.Gatekeeper && len(l.entry.Grants.Read) > 0 {
 		cfg.Inventory = newInventory(l.Functions, l.entry, l.metadata).read
 	}
+	if cfg.Gatekeeper && l.Functions != nil && l.Functions.HasExternal() {
+		caller := l.Functions.For(l.entry)
+		cfg.External = func(ctx context.Context, provider string, keys []string) (any, error) {
+			return caller.ExternalData(ctx, provider, keys)
+		}
+	}
 	p := opa.New(cfg)
 	mod, err := l.compile(ctx, p.ABI())
 	if err != nil {

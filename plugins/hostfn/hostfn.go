@@ -56,7 +56,9 @@ type Backend struct {
 	State   StateStore
 	// Images answers look-ups of images; NewImages makes one.
 	Images Images
-	Logger *slog.Logger
+	// External asks providers of external data.
+	External External
+	Logger   *slog.Logger
 }
 
 // Functions makes the host functions of a process's plugins.

@@ -19,6 +19,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/bundle"
 	"github.com/open-policy-agent/opa/v1/compile"
+	"github.com/open-policy-agent/opa/v1/types"
 	"github.com/open-policy-agent/opa/v1/version"
 )
 
@@ -177,7 +178,14 @@ func (p *Policy) version() ast.RegoVersion {
 func (p *Policy) capabilities() *ast.Capabilities {
 	c := ast.CapabilitiesForThisVersion(ast.CapabilitiesRegoVersion(p.version()))
 	c.AllowNet = []string{}
+	c.Builtins = append(c.Builtins, external)
 	return c
+}
+
+// external is how constraints of Gatekeeper ask providers. Whether a policy may is found out when it is loaded.
+var external = &ast.Builtin{
+	Name: "external_data",
+	Decl: types.NewFunction(types.Args(types.NewObject(nil, types.NewDynamicProperty(types.S, types.A))), types.A),
 }
 
 // shown words an error of the compiler, one line for each thing that is wrong.

@@ -119,10 +119,11 @@ var mayImport = map[string]string{
 	"plugins/policies/scan":         "core/admission core/run/...",
 	"plugins/policies/policyobject": "core/admission/policy plugins/apiobject plugins/manifest plugins/point/admission plugins/policies/... plugins/rego plugins/rights",
 
-	"plugins/policies/kyverno/celpolicy":   "core/admission/matching",
-	"plugins/policies/kyverno/imagepolicy": "core/admission core/admission/matching plugins/policies/... plugins/sign/...",
-	"plugins/policies/kyverno/imagegate":   "core/admission core/admission/matching core/dial plugins/apiobject plugins/manifest plugins/point/admission plugins/policies/... plugins/rights plugins/sign/...",
-	"plugins/policies/gatekeeper/gate":     "core/admission core/admission/matching core/object plugins/apiobject plugins/manifest plugins/point plugins/point/admission plugins/policies/... plugins/rights",
+	"plugins/policies/gatekeeper/externaldata": "core/dial plugins/policies/tree",
+	"plugins/policies/kyverno/celpolicy":       "core/admission/matching",
+	"plugins/policies/kyverno/imagepolicy":     "core/admission core/admission/matching plugins/policies/... plugins/sign/...",
+	"plugins/policies/kyverno/imagegate":       "core/admission core/admission/matching core/dial plugins/apiobject plugins/manifest plugins/point/admission plugins/policies/... plugins/rights plugins/sign/...",
+	"plugins/policies/gatekeeper/gate":         "core/admission core/admission/matching core/object plugins/apiobject plugins/manifest plugins/point plugins/point/admission plugins/policies/... plugins/rights",
 
 	"plugins/fuel/...":                "plugins/fuel/callgraph plugins/fuel/wasm",
 	"plugins/fuel/wasm":               "",

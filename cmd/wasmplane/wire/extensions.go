@@ -5,6 +5,7 @@ package wire
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/hostfn/backend"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/externaldata"
 	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
 	"github.com/wasmplane/wasmplane/plugins/policies/scan"
 )
@@ -35,6 +37,9 @@ func loadExtensions(ctx context.Context, b base, points []abi.Point) (_ *extensi
 	host := hostfn.Backend{
 		Objects: backend.Cached{View: b.view}, Access: e.access, Events: events,
 		State: backend.ConfigMapState{Kube: b.internal.Kube}, Images: hostfn.NewImages(nil), Logger: b.Options.Logger,
+	}
+	if slices.Contains(b.Options.Config.PolicyKinds, policyobject.Gatekeeper) {
+		host.External = externaldata.New(b.view, *process.OperatorsDial(b.Options))
 	}
 	if e.Plugins, err = process.NewPlugins(ctx, b.Options, process.Environment{
 		Kube: b.internal.Kube, Host: host, Events: events, Namespaces: b.namespaceLabels, Metrics: b.metrics, Points: points,

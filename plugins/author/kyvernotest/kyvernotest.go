@@ -42,6 +42,7 @@ type Test struct {
 	File  string
 	name  string
 	given given
+	err   error // why it cannot be run
 }
 
 // given are the fields of a file that are read.
@@ -104,8 +105,8 @@ func read(path string) (*Test, error) {
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
 	t.given = given{}
-	if err := d.Decode(&t.given); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if t.err = d.Decode(&t.given); t.err != nil {
+		return t, nil //nolint:nilerr // it fails, and the other tests are run
 	}
 	t.name, _ = t.given.Metadata["name"].(string)
 	return t, nil
@@ -118,6 +119,10 @@ func (t *Test) Run(ctx context.Context, report func(suite.Result)) (failed int, 
 			failed++
 		}
 		report(r)
+	}
+	if t.err != nil {
+		add(suite.Result{Problem: t.err.Error()})
+		return failed, nil
 	}
 	w, err := t.open()
 	if err == nil && len(w.policies)+len(w.images) == 0 {

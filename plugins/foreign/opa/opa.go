@@ -37,6 +37,8 @@ type Config struct {
 	// Inventory is data.inventory of a Gatekeeper policy; nil = none. It answers the same
 	// slice while nothing has changed.
 	Inventory func(ctx context.Context) ([]byte, error)
+	// External asks a provider of external data; nil = there are none.
+	External func(ctx context.Context, provider string, keys []string) (any, error)
 	// Points at which the hooks stand, by their number.
 	Points map[int32]abi.Point
 	// Grants decide which built-ins there are.
@@ -236,6 +238,8 @@ func (p *Policy) checkBuiltins(names map[uint32]string) error {
 	for _, name := range slices.Sorted(maps.Values(names)) {
 		b, ok := regobuiltins.Lookup(name)
 		switch {
+		case name == regobuiltins.External && p.cfg.External == nil:
+			errs = append(errs, fmt.Errorf("the policy uses %s: only constraints of Gatekeeper ask providers, in a cluster whose policyKinds name gatekeeper", name))
 		case !ok:
 			errs = append(errs, fmt.Errorf("the policy uses the built-in function %s, which policies do not have here", name))
 		case b.Grant == "clock" && !p.cfg.Grants.Clock, b.Grant == "random" && !p.cfg.Grants.Random:
@@ -279,7 +283,7 @@ func (p *Policy) Call(ctx context.Context, op int32, input []byte) (out []byte, 
 		}
 		var err error
 		u, err = in.Account(ctx, func() error {
-			result, err = p.evaluate(in, p.question(input, p.cfg.Points[op]))
+			result, err = p.evaluate(ctx, in, p.question(input, p.cfg.Points[op]))
 			return err
 		})
 		return err
@@ -338,12 +342,22 @@ func reviewed(request []byte) []byte {
 	return out
 }
 
-func (p *Policy) evaluate(in *host.Instance, input []byte) ([]byte, error) {
+func (p *Policy) evaluate(ctx context.Context, in *host.Instance, input []byte) ([]byte, error) {
 	if err := in.Input(len(input)); err != nil {
 		return nil, err
 	}
 	s := in.Data().(*instance)
 	s.eval = p.evaluation(in)
+	if p.cfg.External != nil {
+		s.eval.External = func(provider string, keys []string) (any, error) {
+			out, err := p.cfg.External(ctx, provider, keys)
+			var refused *host.RefusedError
+			if errors.As(err, &refused) { // an undefined value would allow
+				in.Fail(host.Refused, "%s", refused.Reason)
+			}
+			return out, err
+		}
+	}
 	defer func() { s.eval = nil }()
 	if !s.oneShot {
 		return p.evaluateSteps(in, s, input)

@@ -54,6 +54,9 @@ type Evaluation struct {
 	Limit    int // of the bytes of a result
 	Patterns *Patterns
 
+	// External asks a provider of external data about keys; nil = there are none.
+	External func(provider string, keys []string) (any, error)
+
 	seeds map[string]any // of random functions: one value for one seed
 }
 
@@ -64,6 +67,28 @@ func (c *Evaluation) keep(seed string, v any) any {
 	}
 	c.seeds[seed] = v
 	return v
+}
+
+// External is the function by which constraints of Gatekeeper ask providers.
+const External = "external_data"
+
+// external asks a provider about keys: external_data({"provider": ..., "keys": [...]}).
+func external(c *Evaluation, a []any) (any, error) {
+	q, ok := plain(a[0]).(map[string]any)
+	provider, named := q["provider"].(string)
+	list, keyed := q["keys"].([]any)
+	if !ok || !named || !keyed || c.External == nil {
+		return nil, errors.New("expected a provider and keys")
+	}
+	var keys []string
+	for _, k := range list {
+		key, ok := k.(string)
+		if !ok {
+			return nil, errors.New("keys are strings")
+		}
+		keys = append(keys, key)
+	}
+	return c.External(provider, keys)
 }
 
 var errTooLarge = errors.New("the result is too large")
@@ -134,6 +159,7 @@ var functions = sync.OnceValue(func() map[string]Function {
 		"semver.compare":    {args: 2, run: func(_ *Evaluation, a []any) (any, error) { return onStrings(a, compareSemver) }},
 		"units.parse":       {args: 1, run: texts(parseUnits)},
 		"units.parse_bytes": {args: 1, run: texts(parseBytes)},
+		External:            {args: 1, run: external},
 		"uuid.rfc4122":      {args: 1, Grant: "random", run: newUUID},
 		"rand.intn":         {args: 2, Grant: "random", run: randomNumber},
 	}

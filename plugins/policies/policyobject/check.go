@@ -20,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/expansion"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/externaldata"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/mutation"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
 	"github.com/wasmplane/wasmplane/plugins/rego"
@@ -37,7 +38,7 @@ const (
 var projects = map[string]string{
 	gatekeeper.TemplateGroup: Gatekeeper, gatekeeper.ConstraintGroup: Gatekeeper, admissionpolicy.Group: Kubewarden,
 	gatekeeper.ConfigGroup: Gatekeeper, gatekeeper.SyncSetGroup: Gatekeeper, mutation.Group: Gatekeeper, expansion.Group: Gatekeeper,
-	kyverno.Group: Kyverno,
+	kyverno.Group: Kyverno, externaldata.Group: Gatekeeper,
 }
 
 // Check implements apiobject.Policies.
@@ -78,6 +79,11 @@ func (c Check) Check(ctx context.Context, o *unstructured.Unstructured) (*manife
 			return nil, nil, err
 		}
 		return nil, allowed("spec.applyTo", t.Kinds(), "get"), nil
+	case externaldata.Group:
+		if _, err := externaldata.Read(o.Object); err != nil {
+			return nil, nil, err
+		}
+		return nil, []rights.Need{{Field: "spec.url", What: "send from the control plane's machines"}}, nil
 	case gatekeeper.TemplateGroup:
 		t, err := gatekeeper.ReadTemplate(o.Object)
 		if err != nil {

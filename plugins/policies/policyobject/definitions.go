@@ -12,6 +12,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/externaldata"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
 )
 
@@ -65,6 +66,13 @@ func Definitions(enabled []string) []*apiextensionsv1.CustomResourceDefinition {
 			definition(Settings()[1], gatekeeper.SyncSetKind, apiextensionsv1.ClusterScoped,
 				"SyncSet says of which kinds constraints may see objects."))
 		out = append(out, mutationDefinitions()...)
+		provider := definition(schema.GroupVersionResource{Group: externaldata.Group, Version: externaldata.Versions()[0], Resource: plural(externaldata.Kind)},
+			externaldata.Kind, apiextensionsv1.ClusterScoped, "Provider is a server that constraints ask by external_data.",
+			column("url", ".spec.url", "Where it is asked."))
+		older := *provider.Spec.Versions[0].DeepCopy()
+		older.Name, older.Storage = externaldata.Versions()[1], false
+		provider.Spec.Versions = append(provider.Spec.Versions, older)
+		out = append(out, provider)
 	}
 	if slices.Contains(enabled, Kubewarden) {
 		for _, kind := range admissionpolicy.Kinds() {

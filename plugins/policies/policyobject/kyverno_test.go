@@ -3,6 +3,9 @@
 package policyobject_test
 
 import (
+	"encoding/base64"
+	"encoding/pem"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -221,5 +224,30 @@ func TestWhatIsWrittenForKyvernoIsChecked(t *testing.T) {
 	}
 	if _, needs, err := (policyobject.Check{}).Check(t.Context(), parse(t, celPolicy)); err != nil || needs != nil {
 		t.Errorf("where it is not enabled: %v, %v", needs, err)
+	}
+}
+
+// TestWhatIsWrittenForGatekeepersProvidersIsChecked: whoever writes one has the control plane send something.
+func TestWhatIsWrittenForGatekeepersProvidersIsChecked(t *testing.T) {
+	check := policyobject.Check{Enabled: []string{policyobject.Gatekeeper}}
+	const head = "apiVersion: externaldata.gatekeeper.sh/v1beta1\nkind: Provider\nmetadata: {name: p}\nspec: "
+	for spec, want := range map[string]string{
+		"{url: 'https://a.example.com', caBundle: x}":                              "spec.caBundle: expected certificates",
+		"{url: 'http://a.example.com', caBundle: x}":                               "spec.url: expected https://",
+		"{url: 'https://u:p@a.example.com', caBundle: x}":                          "spec.url: expected https://",
+		"{url: 'https://a.example.com', caBundle: x, insecureTLSSkipVerify: true}": "spec.insecureTLSSkipVerify",
+		"{url: 'https://a.example.com', caBundle: x, timeout: 60}":                 "spec.timeout: expected 1 to 30 seconds",
+		"{url: 'https://a.example.com', caBundle: x, retries: 3}":                  `the field "retries" is not known here`,
+	} {
+		if _, _, err := check.Check(t.Context(), parse(t, head+spec)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, expected %q", spec, err, want)
+		}
+	}
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	authority := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	_, needs, err := check.Check(t.Context(), parse(t, head+"{url: 'https://a.example.com', caBundle: "+authority+"}"))
+	if err != nil || len(needs) != 1 || needs[0].Attributes != nil || needs[0].What == "" {
+		t.Errorf("%+v, %v", needs, err)
 	}
 }

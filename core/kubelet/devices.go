@@ -14,6 +14,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/deviceplugin"
 	"github.com/wasmplane/wasmplane/core/kubelet/fit"
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
 
 // Devices are those that device plugins have on this node.
@@ -30,6 +31,43 @@ type Devices interface {
 	Release(uid types.UID)
 	// Retain takes back those of all pods that hold nothing any more.
 	Retain(holds func(types.UID) bool)
+}
+
+// DeviceHealth is how the devices are that pods have by claims.
+type DeviceHealth interface {
+	// Health of a container's, as its status shows it.
+	Health(p *corev1.Pod, container string) []corev1.ResourceStatus
+	// HealthChanged has an element when Affected has pods.
+	HealthChanged() <-chan struct{}
+	// Affected are the pods whose devices have changed since it was asked last.
+	Affected() []types.UID
+}
+
+// followHealth has the pods' status say how their devices are.
+func (k *Kubelet) followHealth(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.cfg.Health.HealthChanged():
+		}
+		for _, uid := range k.cfg.Health.Affected() {
+			if w := k.worker(uid); w != nil {
+				w.send(pod.Tick{})
+			}
+		}
+	}
+}
+
+// healthy adds to a pod's status how the devices of its containers are.
+func (k *parts) healthy(p *corev1.Pod, st *corev1.PodStatus) {
+	if k.cfg.Health == nil {
+		return
+	}
+	for i := range st.ContainerStatuses {
+		c := &st.ContainerStatuses[i]
+		c.AllocatedResourcesStatus = k.cfg.Health.Health(p, c.Name)
+	}
 }
 
 // withDevices is the node with as many devices as there are now: the API may be behind. A pod that

@@ -131,3 +131,49 @@ func TestDevicesOfPods(t *testing.T) {
 	w.create("n1", "early", wants("1"))
 	w.until("early", "running", running)
 }
+
+// gauge says how the device of every container is.
+type gauge struct {
+	mu      sync.Mutex
+	health  corev1.ResourceHealthStatus
+	of      []types.UID
+	changed chan struct{}
+}
+
+func (g *gauge) Health(_ *corev1.Pod, container string) []corev1.ResourceStatus {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return []corev1.ResourceStatus{{Name: "claim:gpu", Resources: []corev1.ResourceHealth{{
+		ResourceID: corev1.ResourceID("gpu-of-" + container), Health: g.health,
+	}}}}
+}
+
+func (g *gauge) HealthChanged() <-chan struct{} { return g.changed }
+
+func (g *gauge) Affected() []types.UID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.of
+}
+
+// TestTheStatusSaysHowDevicesAre: at first, and when that changes, without anything else that happens to the pod.
+func TestTheStatusSaysHowDevicesAre(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	g := &gauge{health: corev1.ResourceHealthStatusHealthy, of: []types.UID{"uid-web", "uid-nobody"}, changed: make(chan struct{}, 1)}
+	w.node("n1", w.engine(), func(c *kubelet.Config) { c.Health = g })
+	w.create("n1", "web")
+	is := func(want corev1.ResourceHealthStatus) func(*corev1.Pod) bool {
+		return func(p *corev1.Pod) bool {
+			return len(p.Status.ContainerStatuses) == 1 && len(p.Status.ContainerStatuses[0].AllocatedResourcesStatus) == 1 &&
+				p.Status.ContainerStatuses[0].AllocatedResourcesStatus[0].Resources[0] == corev1.ResourceHealth{ResourceID: "gpu-of-web", Health: want}
+		}
+	}
+	w.until("web", "running", running)
+	w.until("web", "said to have a healthy device", is(corev1.ResourceHealthStatusHealthy))
+	g.mu.Lock()
+	g.health = corev1.ResourceHealthStatusUnhealthy
+	g.mu.Unlock()
+	g.changed <- struct{}{}
+	w.until("web", "said to have an unhealthy device", is(corev1.ResourceHealthStatusUnhealthy))
+}

@@ -68,6 +68,8 @@ type Config struct {
 	Static StaticPods
 	// Devices of the node's device plugins; nil: none.
 	Devices Devices
+	// Health of the devices that pods have by claims; nil: nobody knows.
+	Health DeviceHealth
 	// Credentials of images that the pods' secrets do not have; nil: none.
 	Credentials Credentials
 	// Feeds shared with other kubelets; nil: the kubelet has its own and runs them.
@@ -230,6 +232,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		ImagesHigh: k.cfg.ImagesHigh, ImagesLow: k.cfg.ImagesLow, Logger: k.log,
 	}).Run)
 	start("mirrors of static pods", k.keepMirrors)
+	if k.cfg.Health != nil {
+		start("health of devices", k.followHealth)
+	}
 	start("runtime events", k.follow)
 	start("registration", func(ctx context.Context) error { return k.join(ctx, start) })
 	select {

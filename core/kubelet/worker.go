@@ -224,6 +224,7 @@ func (w *worker) report(ctx context.Context) {
 		prev = &v.Pod.Status
 	}
 	st := status.Generate(v, prev, w.statusNode(), time.Now())
+	w.healthy(v.Pod, &st)
 	if v.Stage <= pod.Finished {
 		w.publish(v.Pod, &st)
 	}

@@ -52,6 +52,7 @@ type Config struct {
 type Node struct {
 	cfg     Config
 	drivers drivers
+	health  *wellbeing
 
 	mu     sync.Mutex
 	claims map[name]*prepared
@@ -91,13 +92,13 @@ func New(cfg Config) (*Node, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	n := &Node{cfg: cfg, claims: map[name]*prepared{}, pods: map[types.UID]*corev1.Pod{}}
+	n := &Node{cfg: cfg, health: newWellbeing(), claims: map[name]*prepared{}, pods: map[types.UID]*corev1.Pod{}}
 	n.drivers = drivers{cfg: cfg, by: map[string][]*driver{}, away: map[string]time.Time{}}
 	return n, n.load()
 }
 
-// Run deletes the slices of drivers that are not there, until ctx ends. Claims stay prepared then.
-func (n *Node) Run(ctx context.Context) error { return n.drivers.watch(ctx) }
+// Run follows the health of devices, and deletes the slices of drivers that are not there, until ctx ends. Claims stay prepared then.
+func (n *Node) Run(ctx context.Context) error { return n.watch(ctx) }
 
 // namesOf are the claims that a pod uses, and whether each was made for it.
 func namesOf(p *corev1.Pod) (map[string]bool, error) {

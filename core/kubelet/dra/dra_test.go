@@ -5,10 +5,12 @@ package dra_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/dra"
@@ -205,6 +208,116 @@ func TestClaimsArePreparedAndGivenBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTwoDriversOfOneClaim prepare what is theirs: the container gets the devices of both, the claim is not ready
+// before both have answered, and both give it back.
+func TestTwoDriversOfOneClaim(t *testing.T) {
+	const other = "nic.example.com"
+	c := claim("c", []string{"0", "1"}, "one")
+	c.Status.Allocation.Devices.Results[1].Driver = other
+	w := newWorld(t, c)
+	gpu := w.driver(nil)
+	p := pod("one", "c", "")
+	w.eventually("the second driver is missed", func() error {
+		if err := w.node.Prepare(t.Context(), p); err == nil || !strings.Contains(err.Error(), "DRA driver "+other+" is not registered") {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	})
+	if got := w.devices(p, 0); !strings.Contains(got, "is not prepared") {
+		t.Errorf("with one driver of two: %q", got)
+	}
+	refuse := atomic.Bool{}
+	nic := w.driver(func(c *dratest.Config) {
+		c.Name = other
+		c.Unprepare = func(context.Context, string) error {
+			if refuse.Load() {
+				return errors.New("busy")
+			}
+			return nil
+		}
+	})
+	w.prepared(p)
+	if got := w.devices(p, 0); got != "gpu.example.com/device=0 nic.example.com/device=1" {
+		t.Errorf("with both: %q", got)
+	}
+	if got := w.devices(pod("one", "c", "r1"), 0); got != "gpu.example.com/device=0 nic.example.com/device=1" {
+		t.Errorf("what was prepared holds: %q", got)
+	}
+	refuse.Store(true)
+	if err := w.node.Unprepare(t.Context(), "one"); err == nil || !strings.Contains(err.Error(), "busy") {
+		t.Errorf("one of two refuses: %v", err)
+	}
+	refuse.Store(false)
+	if err := w.node.Unprepare(t.Context(), "one"); err != nil || len(gpu.Prepared())+len(nic.Prepared()) != 0 {
+		t.Errorf("given back: %v, left %q and %q", err, gpu.Prepared(), nic.Prepared())
+	}
+}
+
+// TestDevicesReportTheirHealth in both versions of the service: what a driver says is in the status of the containers
+// that have the device, and nothing is known any more once it counts no longer, or the driver is gone.
+func TestDevicesReportTheirHealth(t *testing.T) {
+	for version, older := range map[string]bool{"v1": false, "v1alpha1": true} {
+		t.Run(version, func(t *testing.T) {
+			w := newWorld(t, claim("c", []string{"0", "1"}, "one"))
+			reports := make(chan kubeletplugin.DeviceHealthReport)
+			w.driver(func(c *dratest.Config) { c.Health, c.OlderHealth = reports, older })
+			p := pod("one", "c", "r0")
+			w.prepared(p)
+			expect := func(what, want string) {
+				t.Helper()
+				w.eventually(what, func() error {
+					if got := fmt.Sprint(shown(w.node.Health(p, "main"))); got != want {
+						return fmt.Errorf("%s, want %s", got, want)
+					}
+					return nil
+				})
+			}
+			expect("at first nothing is known", "[claim:gpu/r0 gpu.example.com/device=0 Unknown]")
+			say := func(device string, health kubeletplugin.HealthStatus, message string, lasts time.Duration) {
+				t.Helper()
+				select {
+				case reports <- kubeletplugin.DeviceHealthReport{Devices: []kubeletplugin.DeviceHealth{
+					{PoolName: "n1", DeviceName: device, Health: health, Message: message, HealthCheckTimeout: lasts},
+				}}:
+				case <-time.After(patience):
+					t.Fatal("nobody listens to the driver")
+				}
+			}
+			say("0", kubeletplugin.HealthStatusHealthy, "", time.Hour)
+			expect("it is healthy", "[claim:gpu/r0 gpu.example.com/device=0 Healthy]")
+			<-w.node.HealthChanged()
+			if got := w.node.Affected(); !slices.Equal(got, []types.UID{"one"}) || len(w.node.Affected()) != 0 {
+				t.Errorf("affected: %q", got)
+			}
+			say("0", kubeletplugin.HealthStatusUnhealthy, "too hot", time.Second)
+			expect("it is unhealthy", "[claim:gpu/r0 gpu.example.com/device=0 Unhealthy too hot]")
+			expect("that counts no more", "[claim:gpu/r0 gpu.example.com/device=0 Unknown]")
+			if got := w.node.Health(p, "without"); got != nil {
+				t.Errorf("a container without devices: %+v", got)
+			}
+			if err := w.node.Unprepare(t.Context(), "one"); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.node.Health(p, "main"); got != nil {
+				t.Errorf("after it was given back: %+v", got)
+			}
+		})
+	}
+}
+
+func shown(all []corev1.ResourceStatus) (out []string) {
+	for _, s := range all {
+		for _, r := range s.Resources {
+			text := fmt.Sprintf("%s %s %s", s.Name, r.ResourceID, r.Health)
+			if r.Message != nil {
+				text += " " + *r.Message
+			}
+			out = append(out, text)
+		}
+	}
+	return out
 }
 
 // TestARestartForgetsNothing: what was prepared is known, and can be given back, by the pod's UID alone.

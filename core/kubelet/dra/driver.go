@@ -29,7 +29,9 @@ import (
 type driver struct {
 	name, socket string
 	service      string // of drav1 or drav1beta1
+	health       string // service by which it reports the health of its devices; "" = none
 	conn         *grpc.ClientConn
+	forget       context.CancelFunc // ends the following of its reports; nil = not begun
 }
 
 // drivers of a node. One that is rolled over has two for a while: the latest that can be
@@ -77,7 +79,9 @@ func (n *Node) Register(_ context.Context, p pluginwatch.Plugin) error {
 	defer n.drivers.mu.Unlock()
 	n.drivers.remove(p.Name, p.Socket)
 	n.drivers.away[p.Name] = time.Time{}
-	n.drivers.by[p.Name] = append(n.drivers.by[p.Name], &driver{p.Name, p.Socket, p.Versions[at], conn})
+	n.drivers.by[p.Name] = append(n.drivers.by[p.Name], &driver{
+		name: p.Name, socket: p.Socket, service: p.Versions[at], health: healthService(p.Versions), conn: conn,
+	})
 	return nil
 }
 
@@ -93,6 +97,9 @@ func (d *drivers) remove(name, socket string) {
 	d.by[name] = slices.DeleteFunc(d.by[name], func(one *driver) bool {
 		if one.socket != socket {
 			return false
+		}
+		if one.forget != nil {
+			one.forget()
 		}
 		_ = one.conn.Close() // it is the driver that has gone
 		return true
@@ -149,15 +156,16 @@ func (d *driver) explain(err error, within time.Duration) error {
 // look is how often it is looked whether drivers can be reached.
 const look = time.Second
 
-// watch deletes the slices of drivers that are away for too long: nothing on the node can
+// watch follows the health of devices, and deletes the slices of drivers that are away for too long: nothing on the node can
 // use their devices. At first all are, since nobody knows which drivers there were: one that
 // runs publishes its slices anew.
-func (d *drivers) watch(ctx context.Context) error {
+func (n *Node) watch(ctx context.Context) error {
+	d := &n.drivers
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	wiping := run.Tasks{}
-	defer wiping.Wait()
-	wiping.Go("resource slices", func() { d.wipe(ctx, "") })
+	tasks := run.Tasks{}
+	defer tasks.Wait()
+	tasks.Go("resource slices", func() { d.wipe(ctx, "") })
 	for {
 		select {
 		case <-ctx.Done():
@@ -165,8 +173,10 @@ func (d *drivers) watch(ctx context.Context) error {
 		case <-tick.C:
 		}
 		for _, name := range d.absent() {
-			wiping.Go("resource slices", func() { d.wipe(ctx, name) })
+			tasks.Go("resource slices", func() { d.wipe(ctx, name) })
 		}
+		n.begin(ctx, &tasks)
+		n.expire(time.Now())
 	}
 }
 

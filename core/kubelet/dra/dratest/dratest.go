@@ -37,6 +37,9 @@ type Config struct {
 	V1beta1 bool
 	// Prepare, where it is set, is asked before a claim is prepared, and Unprepare before that is taken back.
 	Prepare, Unprepare func(ctx context.Context, claim string) error
+	// Health, where it is set, is what the driver reports of its devices, until it is closed; OlderHealth: by the older version alone.
+	Health      <-chan kubeletplugin.DeviceHealthReport
+	OlderHealth bool
 }
 
 // Driver that runs.
@@ -61,7 +64,7 @@ func Start(ctx context.Context, cfg Config) (*Driver, error) {
 		kubeletplugin.KubeClient(cfg.Client),
 		kubeletplugin.RegistrarDirectoryPath(filepath.Join(cfg.Kubelet, "plugins_registry")), kubeletplugin.PluginDataDirectoryPath(data),
 		kubeletplugin.NodeV1(!cfg.V1beta1), kubeletplugin.NodeV1beta1(cfg.V1beta1), kubeletplugin.Serialize(false),
-		kubeletplugin.HealthService(false))
+		kubeletplugin.HealthService(cfg.Health != nil), kubeletplugin.HealthV1(!cfg.OlderHealth), kubeletplugin.HealthV1alpha1(cfg.OlderHealth))
 	if err != nil {
 		return nil, fmt.Errorf("start the driver: %w", err)
 	}
@@ -171,10 +174,23 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 // HandleError implements kubeletplugin.DRAPlugin. What cannot be published is tried again.
 func (*Driver) HandleError(context.Context, error, string) {}
 
-// WatchHealthStatus implements kubeletplugin.DRAPlugin. It is not offered.
-func (*Driver) WatchHealthStatus(ctx context.Context, _ chan<- kubeletplugin.DeviceHealthReport) error {
-	<-ctx.Done()
-	return nil
+// WatchHealthStatus implements kubeletplugin.DRAPlugin.
+func (d *Driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case r, ok := <-d.Health:
+			if !ok {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case reports <- r:
+			}
+		}
+	}
 }
 
 // Serve runs a driver until ctx ends, and says on out that it runs.

@@ -11,7 +11,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"net"
 	"net/netip"
@@ -164,14 +163,24 @@ type Cluster struct {
 	Name string `yaml:"name"`
 	// Domain is the DNS suffix of Services.
 	Domain string `yaml:"domain"`
-	// PodCIDR is the IPv4 network of all pods; nodes get parts of it. Empty: a
-	// /16 of 10.0.0.0/8 that follows from Name.
+	// IPFamilies of pods and Services, IPv4 or IPv6 or both, where PodCIDR names no networks: these
+	// then follow from Name. The first is the cluster's: that of node addresses, and of Services
+	// that ask for none. Empty: those of PodCIDR, or IPv4.
+	IPFamilies []string `yaml:"ipFamilies"`
+	// PodCIDR is the network of all pods, of which nodes get parts: one of IPv4 or of IPv6,
+	// or one of each with a comma between them (10.244.0.0/16,fd00:10:244::/56), in the
+	// order of IPFamilies. Empty: one for each of IPFamilies that follows from Name, a /16 of
+	// 10.0.0.0/8 and a /56 of fd00:10::/32.
 	PodCIDR string `yaml:"podCIDR"`
-	// NodeCIDRMaskSize is the prefix length of a node's part of PodCIDR; it decides
-	// how many nodes there can be (256 of a /16 with 24) and how many pods each has
+	// NodeCIDRMaskSize is the prefix length of a node's part of the IPv4 network in PodCIDR;
+	// it decides how many nodes there can be (256 of a /16 with 24) and how many pods each has
 	// room for. Nodes keep the parts that they have. 0: 24.
 	NodeCIDRMaskSize int `yaml:"nodeCIDRMaskSize"`
-	// ServiceCIDR is the IPv4 network of Services. Empty: as PodCIDR.
+	// NodeCIDRMaskSizeIPv6 is the same of the IPv6 network in PodCIDR. 0: 64.
+	NodeCIDRMaskSizeIPv6 int `yaml:"nodeCIDRMaskSizeIPv6"`
+	// ServiceCIDR is the network of Services, written as PodCIDR, which must have each of its
+	// families. The first one's family is that of Services that ask for none. Empty: one for
+	// each family of PodCIDR, in its order.
 	ServiceCIDR string `yaml:"serviceCIDR"`
 }
 
@@ -427,7 +436,8 @@ type Node struct {
 	Mode NodeMode `yaml:"mode"`
 	// Name of the real node; empty: the host's name.
 	Name string `yaml:"name"`
-	// Address of the real node; empty: the address of the default route.
+	// Address of the real node, or two with a comma between them, one of each IP family;
+	// empty: for each family of the cluster's pods the address of the default route.
 	Address string `yaml:"address"`
 	// CRIEndpoint is the socket of a CRI runtime that is already there
 	// (unix:///run/containerd/containerd.sock); empty: the embedded containerd.
@@ -659,9 +669,11 @@ func (c *Configuration) checkPools() error {
 			if err != nil {
 				return field(at, "expected a network such as 192.0.2.64/28, a range such as 192.0.2.10-192.0.2.20, or an address: %v", err)
 			}
-			for path, network := range map[string]string{"cluster.podCIDR": c.Cluster.PodCIDR, "cluster.serviceCIDR": c.Cluster.ServiceCIDR} {
-				if prefix, err := netip.ParsePrefix(network); err == nil && r.Overlaps(prefix) {
-					return field(at, "%s overlaps %s %s", text, path, network)
+			for path, networks := range map[string][]netip.Prefix{"cluster.podCIDR": c.Cluster.PodNetworks(), "cluster.serviceCIDR": c.Cluster.ServiceNetworks()} {
+				for _, network := range networks {
+					if r.Overlaps(network) {
+						return field(at, "%s overlaps %s %s", text, path, network)
+					}
 				}
 			}
 		}
@@ -710,7 +722,7 @@ func Default() *Configuration {
 	return &Configuration{
 		APIVersion: APIVersion,
 		Kind:       Kind,
-		Cluster:    Cluster{Name: "wasmplane", Domain: "cluster.local", NodeCIDRMaskSize: 24},
+		Cluster:    Cluster{Name: "wasmplane", Domain: "cluster.local", NodeCIDRMaskSize: 24, NodeCIDRMaskSizeIPv6: 64},
 		Store:      Store{PeerPort: 2380, QuotaBytes: 8 << 30, CompactionInterval: Duration(5 * time.Minute)},
 		APIServer: APIServer{
 			Listen:                      "127.0.0.1:6443",
@@ -830,17 +842,7 @@ func (c *Configuration) complete() error {
 	if !clusterName.MatchString(c.Cluster.Name) {
 		return field("cluster.name", "expected 1 to 24 lower-case letters, digits and dashes that begin with a letter, found %q", c.Cluster.Name)
 	}
-	pods, services := networksOf(c.Cluster.Name)
-	if c.Cluster.PodCIDR == "" {
-		c.Cluster.PodCIDR = pods
-	}
-	if c.Cluster.NodeCIDRMaskSize == 0 {
-		c.Cluster.NodeCIDRMaskSize = 24
-	}
-	if c.Cluster.ServiceCIDR == "" {
-		c.Cluster.ServiceCIDR = services
-	}
-	if err := c.checkNetworks(); err != nil {
+	if err := c.completeNetworks(); err != nil {
 		return err
 	}
 	for path, addr := range map[string]string{"apiserver.listen": c.APIServer.Listen, "node.kubeletListen": c.Node.KubeletListen} {
@@ -912,6 +914,8 @@ func (c *Configuration) complete() error {
 		return field("node.podNetwork.backend", "expected auto, routes or vxlan, found %q", n.Backend)
 	} else if n.MTU != 0 && (n.MTU < 576 || n.MTU > 65000) {
 		return field("node.podNetwork.mtu", "expected 576 to 65000, or 0 for what the machine's link leaves, found %d", n.MTU)
+	} else if n.MTU != 0 && n.MTU < LeastMTU6 && c.Cluster.hasIPv6() {
+		return field("node.podNetwork.mtu", "expected at least %d, which every IPv6 link carries (RFC 8200), found %d", LeastMTU6, n.MTU)
 	}
 	if c.Node.MaxPods < 1 {
 		return field("node.maxPods", "expected at least 1, found %d", c.Node.MaxPods)
@@ -1010,48 +1014,3 @@ func isPort(s string) bool {
 	n, err := strconv.Atoi(s)
 	return err == nil && n >= 0 && n < 65536
 }
-
-func (c *Configuration) checkNetworks() error {
-	pods, err := netip.ParsePrefix(c.Cluster.PodCIDR)
-	mask := c.Cluster.NodeCIDRMaskSize
-	if mask < 8 || mask > 30 {
-		return field("cluster.nodeCIDRMaskSize", "expected a prefix length from 8 to 30, found %d", mask)
-	}
-	if err != nil || !pods.Addr().Is4() || pods.Bits() > mask {
-		return field("cluster.podCIDR", "expected an IPv4 network of /%d or larger such as 10.244.0.0/16, found %q", mask, c.Cluster.PodCIDR)
-	}
-	// The network's own address, the broadcast address and the bridge are no pod's.
-	if room := int64(1)<<(32-mask) - 3; c.Node.MaxPods > room {
-		return field("cluster.nodeCIDRMaskSize", "a node's /%d has room for %d pods, and node.maxPods is %d: make one of them smaller", mask, room, c.Node.MaxPods)
-	}
-	services, err := netip.ParsePrefix(c.Cluster.ServiceCIDR)
-	if err != nil || !services.Addr().Is4() || services.Bits() > 28 || services.Bits() < 12 {
-		return field("cluster.serviceCIDR", "expected an IPv4 network from /12 to /28 such as 10.96.0.0/16, found %q", c.Cluster.ServiceCIDR)
-	}
-	for path, list := range map[string][]string{"egress.tenants": c.Egress.Tenants, "egress.operators": c.Egress.Operators} {
-		for i, text := range list {
-			if _, err := netip.ParsePrefix(text); err != nil {
-				return field(fmt.Sprintf("%s[%d]", path, i), "expected a network such as 10.1.0.0/16, found %q", text)
-			}
-		}
-	}
-	if pods.Overlaps(services) {
-		return field("cluster.serviceCIDR", "%s overlaps cluster.podCIDR %s", services, pods)
-	}
-	return nil
-}
-
-// networksOf derives networks from the cluster's name, so that clusters of one
-// host don't meet. The default name has upstream's customary ones.
-func networksOf(name string) (pods, services string) {
-	if name == "wasmplane" {
-		return "10.244.0.0/16", "10.96.0.0/16"
-	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(name))
-	n := h.Sum32() % 48
-	return fmt.Sprintf("10.%d.0.0/16", 128+2*n), fmt.Sprintf("10.%d.0.0/16", 129+2*n)
-}
-
-// NodeAddress is Node.Address.
-func (c *Configuration) NodeAddress() string { return c.Node.Address }

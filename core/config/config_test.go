@@ -3,6 +3,8 @@
 package config
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -40,7 +42,28 @@ func TestCompleteRefusesValuesThatCannotWork(t *testing.T) {
 		{"featureGates: {TopologyAwareWorkloadScheduling: true}", "featureGates.TopologyAwareWorkloadScheduling: it needs GenericWorkload"},
 		{"cluster: {name: Bad_Name}", "c.yaml:3: cluster.name: expected 1 to 24"},
 		{"cluster: {podCIDR: 10.0.0.0/8, serviceCIDR: 10.96.0.0/16}", "cluster.serviceCIDR: 10.96.0.0/16 overlaps cluster.podCIDR"},
-		{"cluster: {podCIDR: 10.0.0.0/25}", "cluster.podCIDR: expected an IPv4 network of /24 or larger"},
+		{"cluster: {ipFamilies: [IPv5]}", `c.yaml:3: cluster.ipFamilies[0]: expected IPv4 or IPv6, each once, found "IPv5"`},
+		{"cluster: {ipFamilies: [IPv6, IPv6]}", "cluster.ipFamilies[1]: expected IPv4 or IPv6, each once"},
+		{"cluster: {ipFamilies: [IPv4, IPv6], podCIDR: 10.244.0.0/16}", "cluster.ipFamilies: these are [IPv4 IPv6], and the networks of cluster.podCIDR are of [IPv4]"},
+		{"cluster: {podCIDR: 10.0.0.0/25}", "cluster.podCIDR: a node's part is a /24 (cluster.nodeCIDRMaskSize), and 10.0.0.0/25 is smaller"},
+		{"cluster: {podCIDR: 10.0.0.300/16}", `cluster.podCIDR: expected a network such as 10.244.0.0/16 or fd00:10:244::/56, found "10.0.0.300/16"`},
+		{"cluster: {podCIDR: '10.0.0.0/16,10.1.0.0/16'}", "cluster.podCIDR: expected one network, or one of each IP family"},
+		{"cluster: {podCIDR: '10.0.0.0/16,fd00:1::/56,fd00:2::/56'}", "cluster.podCIDR: expected one network, or one of each IP family"},
+		{"cluster: {podCIDR: '10.0.0.0/16,'}", "cluster.podCIDR: expected a network such as"},
+		{"cluster: {podCIDR: '::ffff:10.0.0.0/112'}", "cluster.podCIDR: expected a network such as"},
+		{"cluster: {podCIDR: 'fe80::/56'}", "cluster.podCIDR: fe80::/56 is no network that hosts can have"},
+		{"cluster: {podCIDR: 'fd00:1::/80'}", "cluster.podCIDR: a node's part is a /64 (cluster.nodeCIDRMaskSizeIPv6), and fd00:1::/80 is smaller than that: take a larger network such as fd00:10:244::/56"},
+		{"cluster: {podCIDR: 'fd00:1::/32'}", "cluster.nodeCIDRMaskSizeIPv6: fd00:1::/32 has more than 65536 networks of /64"},
+		{"cluster: {podCIDR: 'fd00:1::/112', nodeCIDRMaskSizeIPv6: 122}", "cluster.nodeCIDRMaskSizeIPv6: expected a prefix length from 16 to 120, found 122"},
+		{"cluster: {podCIDR: 'fd00:1::/112', nodeCIDRMaskSizeIPv6: 120}\nnode: {maxPods: 300}", "cluster.nodeCIDRMaskSizeIPv6: a node's /120 has room for 253 pods, and node.maxPods is 300"},
+		{"cluster: {serviceCIDR: 'fd00:2::/112'}", "c.yaml:3: cluster.serviceCIDR: fd00:2::/112 is of IPv6, and pods (cluster.podCIDR 10.244.0.0/16) have no addresses of that family, so that no Service could lead to one: add such a network there, for example 10.244.0.0/16,fd00:10:244::/56"},
+		{"cluster: {podCIDR: 'fd00:1::/56', serviceCIDR: 'fd00:1:0:7::/112'}", "cluster.serviceCIDR: fd00:1:0:7::/112 overlaps cluster.podCIDR fd00:1::/56"},
+		{"cluster: {podCIDR: 'fd00:1::/56', serviceCIDR: 'fd00:2::/48'}", "cluster.serviceCIDR: expected an IPv6 network from /64 to /124"},
+		{"node: {address: 'fe80::1'}", "node.address: expected an address that all nodes reach; fe80::1 belongs to one link"},
+		{"node: {address: '192.0.2.1,192.0.2.2'}", "node.address: expected one address, or one of each IP family"},
+		{"node: {address: host}", `node.address: expected an address such as 192.0.2.7 or fd00::7, found "host"`},
+		{"node: {address: 10.244.1.1}", "node.address: 10.244.1.1 lies in the cluster's own network 10.244.0.0/16"},
+		{"cluster: {podCIDR: 'fd00:1::/56'}\nnode: {podNetwork: {mtu: 1200}}", "node.podNetwork.mtu: expected at least 1280"},
 		{"cluster: {nodeCIDRMaskSize: 31}", "cluster.nodeCIDRMaskSize: expected a prefix length from 8 to 30, found 31"},
 		{"cluster: {nodeCIDRMaskSize: 26}", "cluster.nodeCIDRMaskSize: a node's /26 has room for 61 pods, and node.maxPods is 110"},
 		{"apiserver: {tokenWebhook: {version: v2}}", `apiserver.tokenWebhook.version: expected v1 or v1beta1, found "v2"`},
@@ -86,6 +109,33 @@ func TestClustersOfOneHostGetNetworksOfTheirOwn(t *testing.T) {
 	}
 	if a.Cluster.PodCIDR == b.Cluster.PodCIDR || a.Cluster.ServiceCIDR == b.Cluster.ServiceCIDR {
 		t.Fatalf("alpha has %v, beta has %v", a.Cluster, b.Cluster)
+	}
+}
+
+func TestNetworksOfBothFamilies(t *testing.T) {
+	for _, c := range []struct{ doc, pods, services, bits string }{
+		{"", "[10.244.0.0/16]", "[10.96.0.0/16]", "[24]"},
+		{"cluster: {podCIDR: '10.244.0.0/16, fd00:10:244::/56'}", "[10.244.0.0/16 fd00:10:244::/56]", "[10.96.0.0/16 fd00:10:96::/112]", "[24 64]"},
+		{"cluster: {ipFamilies: [IPv4, IPv6]}", "[10.244.0.0/16 fd00:10:244::/56]", "[10.96.0.0/16 fd00:10:96::/112]", "[24 64]"},
+		{"cluster: {ipFamilies: [IPv6]}", "[fd00:10:244::/56]", "[fd00:10:96::/112]", "[64]"},
+		{"cluster: {podCIDR: 'fd00:10:244::/56,10.244.0.0/16'}", "[fd00:10:244::/56 10.244.0.0/16]", "[fd00:10:96::/112 10.96.0.0/16]", "[64 24]"},
+		{"cluster: {podCIDR: 'fd00:10:244::/112', nodeCIDRMaskSizeIPv6: 120}", "[fd00:10:244::/112]", "[fd00:10:96::/112]", "[120]"},
+		{"cluster: {ipFamilies: [IPv4, IPv6]}", "[10.244.0.0/16 fd00:10:244::/56]", "[10.96.0.0/16 fd00:10:96::/112]", "[24 64]"},
+		{"cluster: {ipFamilies: [IPv6]}", "[fd00:10:244::/56]", "[fd00:10:96::/112]", "[64]"},
+		{"cluster: {podCIDR: 'fd00:10:244::/56,10.244.0.0/16', serviceCIDR: 10.96.0.0/16}", "[fd00:10:244::/56 10.244.0.0/16]", "[10.96.0.0/16]", "[64 24]"},
+	} {
+		cfg, err := Load("c.yaml", []byte(head+c.doc+"\n"))
+		if err == nil {
+			err = cfg.Complete()
+		}
+		if err != nil {
+			t.Errorf("%s: %v", c.doc, err)
+			continue
+		}
+		got := []string{fmt.Sprint(cfg.Cluster.PodNetworks()), fmt.Sprint(cfg.Cluster.ServiceNetworks()), fmt.Sprint(cfg.Cluster.NodeBits())}
+		if want := []string{c.pods, c.services, c.bits}; !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", c.doc, got, want)
+		}
 	}
 }
 

@@ -115,6 +115,12 @@ func attach(args *skel.CmdArgs, c *bridgeConf) (result *current.Result, err erro
 		// its last owner. Both are absent without IPv6 or in odd kernels.
 		setSysctl("ipv6/conf/"+args.IfName+"/accept_dad", "0")
 		setSysctl("ipv4/conf/"+args.IfName+"/arp_notify", "1")
+		// No pod is a router: addresses and routes are those that it was given, whatever another
+		// one on the bridge advertises (CVE-2020-10749), or redirects it to.
+		for _, conf := range []string{"accept_ra", "autoconf", "accept_redirects"} {
+			setSysctl("ipv6/conf/"+args.IfName+"/"+conf, "0")
+		}
+		setSysctl("ipv6/conf/"+args.IfName+"/ndisc_notify", "1")
 		result.Interfaces = []*current.Interface{{}, {}, podLink}
 		return ipam.ConfigureIface(args.IfName, result)
 	})

@@ -525,3 +525,28 @@ func FuzzConfigurations(f *testing.F) {
 		}
 	})
 }
+
+// Another pod on the bridge may say that it is a router, or knows a better way: nobody listens.
+func TestPodsTakeNoAdvertisements(t *testing.T) {
+	onHost(t, object{"ipam": object{
+		"type": "host-local", "dataDir": t.TempDir(), "routes": []any{object{"dst": "0.0.0.0/0"}, object{"dst": "::/0"}},
+		"ranges": []any{[]any{object{"subnet": "10.99.0.0/29"}}, []any{object{"subnet": "fd00:99::/64"}}},
+	}}, func(s *scene) {
+		rt, pod := s.pod("listener")
+		if r := s.mustAdd(rt); len(r.IPs) != 2 {
+			t.Errorf("addresses %v, want one of each family", r.IPs)
+		}
+		err := pod.Do(func(ns.NetNS) error {
+			for _, conf := range []string{"accept_ra", "autoconf", "accept_redirects"} {
+				data, err := os.ReadFile("/proc/thread-self/root/proc/sys/net/ipv6/conf/eth0/" + conf)
+				if err != nil || strings.TrimSpace(string(data)) != "0" {
+					return fmt.Errorf("%s of the pod's link is %q (%w)", conf, data, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containernetworking/cni/libcni"
@@ -32,6 +33,8 @@ const (
 	// tablePurpose names our table among those of the cluster.
 	tablePurpose  = "node"
 	hostportTable = "hostports"
+	// leastMTU6 is what a link must carry for IPv6 (RFC 8200, section 5).
+	leastMTU6 = 1280
 )
 
 // Config is the network of one node.
@@ -86,6 +89,9 @@ func Setup(ctx context.Context, cfg Config) error {
 	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
 		return fmt.Errorf("set the node's network up: %w", err)
 	}
+	if err := cfg.requireIPv6(); err != nil {
+		return err
+	}
 	linuxhost.LoadBridgeFilter(ctx)
 	if err := setSysctls(sysctlRecord, cfg.Names.ID, cfg.wantedSysctls()); err != nil {
 		return err
@@ -93,11 +99,28 @@ func Setup(ctx context.Context, cfg Config) error {
 	if err := masquerade(ctx, cfg); err != nil {
 		return err
 	}
+	if err := guard(ctx, cfg); err != nil {
+		return err
+	}
 	if err := ensureBridge(cfg); err != nil {
 		return err
 	}
 	// Last, because containerd calls the network ready when it sees the file.
 	return cfg.writeConflist()
+}
+
+// requireIPv6 refuses a node with a range of IPv6 on a machine that has none.
+func (c Config) requireIPv6() error {
+	if !slices.ContainsFunc(c.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		return nil
+	}
+	if p := linuxhost.CheckIPv6(); p != nil {
+		return errors.New(p.String())
+	}
+	if c.MTU > 0 && c.MTU < leastMTU6 {
+		return fmt.Errorf("pods' links carry %d bytes, and IPv6 needs %d: raise the MTU of the machine's link, or node.podNetwork.mtu", c.MTU, leastMTU6)
+	}
+	return nil
 }
 
 type object = map[string]any

@@ -3,12 +3,15 @@
 package network
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -41,9 +44,40 @@ func (c Config) wantedSysctls() map[string]string {
 		} else {
 			wanted["net/ipv6/conf/all/forwarding"] = "1"
 			wanted["net/bridge/bridge-nf-call-ip6tables"] = "1"
+			keepRouters(wanted)
 		}
 	}
 	return wanted
+}
+
+// keepRouters has links that follow router advertisements go on with it: the kernel ends that
+// where it forwards, and this machine would lose its default route.
+func keepRouters(wanted map[string]string) {
+	follow, err := filepath.Glob(sysctlRoot + "net/ipv6/conf/*/accept_ra")
+	if err != nil {
+		return // the pattern is right
+	}
+	for _, path := range follow {
+		link := filepath.Base(filepath.Dir(path))
+		if link == "all" || link == "default" || link == "lo" || value(path) != "1" || value(filepath.Dir(path)+"/forwarding") != "0" {
+			continue
+		}
+		if slices.ContainsFunc(containerLinks, func(prefix string) bool { return strings.HasPrefix(link, prefix) }) {
+			continue // there are pods at the other end, not routers
+		}
+		wanted[strings.TrimPrefix(path, sysctlRoot)] = "2"
+	}
+}
+
+// containerLinks are how links to containers are called.
+var containerLinks = []string{"wp", "veth", "docker", "br-", "cni", "virbr", "podman", "lxc", "flannel", "cali"}
+
+func value(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
 }
 
 // setSysctls records what is changed and then changes it: a crash in between must
@@ -96,9 +130,16 @@ func restoreSysctls(path, cluster string) error {
 	})
 }
 
+// write writes forwarding last: with it the kernel forgets routers, but for those of links that
+// were told to go on with theirs.
 func write(values map[string]string) error {
 	var errs []error
-	for name, value := range values {
+	last := func(name string) int { return strings.Count(name, "/forwarding") }
+	names := slices.SortedFunc(maps.Keys(values), func(a, b string) int {
+		return cmp.Or(last(a)-last(b), strings.Compare(a, b))
+	})
+	for _, name := range names {
+		value := values[name]
 		if err := os.WriteFile(sysctlRoot+name, []byte(value), 0o644); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("set the sysctl %s to %s: %w", name, value, err))
 		}

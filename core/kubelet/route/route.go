@@ -46,8 +46,8 @@ type Config struct {
 	Client kubernetes.Interface
 	// Node is this machine's own, to whose pods the bridge leads.
 	Node string
-	// Cluster is the network of all pods.
-	Cluster netip.Prefix
+	// Cluster are the networks of all pods, one of each IP family at most.
+	Cluster []netip.Prefix
 	// Names of what is taken on the machine.
 	Names linuxhost.Names
 	// Backend decides which packets go through the tunnel.
@@ -84,7 +84,7 @@ func Keep(ctx context.Context, c Config) error {
 		AddFunc: func(any) { wake() }, DeleteFunc: func(any) { wake() },
 		UpdateFunc: func(before, now any) {
 			was, is := before.(*corev1.Node), now.(*corev1.Node)
-			if was.Spec.PodCIDR != is.Spec.PodCIDR || address(was) != address(is) {
+			if !slices.Equal(ranges(was), ranges(is)) || !slices.Equal(addresses(was), addresses(is)) {
 				wake()
 			}
 		},
@@ -135,12 +135,15 @@ func (c Config) report(ctx context.Context, before map[Route]string, failed map[
 // apply brings tunnel and routes in line with the nodes.
 func (c Config) apply(ctx context.Context, nodes []*corev1.Node, g *guard) map[Route]error {
 	own, others := Wanted(nodes, c.Node, c.Cluster)
-	if !own.Via.IsValid() {
+	if len(own) == 0 {
 		return nil // our node has no range or no address yet: what an earlier process made stays
 	}
 	for i := range others {
 		r := &others[i]
 		r.Tunnel = c.Backend == VXLAN || c.Backend != Routes && (r.Via.Is4() != r.To.Addr().Is4() || !near(r.Via))
+		if r.Tunnel {
+			r.Via = r.End
+		}
 	}
 	// A peer may see us on no link of its own though it is on one of ours: the tunnel's
 	// end is there for all that may use it.
@@ -153,8 +156,8 @@ func (c Config) apply(ctx context.Context, nodes []*corev1.Node, g *guard) map[R
 	}
 	unreachable := map[Route]error{}
 	for _, r := range others {
-		if r.Tunnel && r.Via.Is4() != own.Via.Is4() {
-			unreachable[r] = fmt.Errorf("the tunnel goes from %s to addresses of that family only: give all nodes one of it (node.address)", own.Via)
+		if r.Tunnel && r.End.Is4() != own[0].End.Is4() {
+			unreachable[r] = fmt.Errorf("the tunnel goes from %s to addresses of that family only: give all nodes one of it (node.address)", own[0].End)
 		}
 	}
 	without := func() []Route {
@@ -184,18 +187,21 @@ func near(a netip.Addr) bool {
 	return err == nil && link.Attrs().Flags&net.FlagBroadcast != 0 && link.Attrs().Flags&net.FlagPointToPoint == 0
 }
 
-// Route leads to a node's pods, To, by the node's address, Via.
+// Route leads to a node's pods of one IP family, To, by the node's address, Via, which is of
+// that family where the node has one.
 type Route struct {
 	To  netip.Prefix
 	Via netip.Addr
+	// End is the node's first address: its end of the tunnel, if that is needed.
+	End netip.Addr
 	// Tunnel: Via is the other end of the tunnel, and no gateway.
 	Tunnel bool
 }
 
-// Wanted are the own node's range and address, and the routes to the pods of all other
-// nodes. Of two nodes that claim one range, or ranges that overlap, the one that was there
-// first has it.
-func Wanted(nodes []*corev1.Node, name string, cluster netip.Prefix) (own Route, others []Route) {
+// Wanted are the own node's ranges with its addresses, and the routes to the pods of all
+// other nodes. Of two nodes that claim one range, or ranges that overlap, the one that was
+// there first has it. One that says its address is ours, or a pod's, gets no route.
+func Wanted(nodes []*corev1.Node, name string, cluster []netip.Prefix) (own, others []Route) {
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int {
 		if (a.Name == name) != (b.Name == name) { // nobody takes our own
@@ -210,31 +216,66 @@ func Wanted(nodes []*corev1.Node, name string, cluster netip.Prefix) (own Route,
 		return slices.Compare([]byte(a.Name), []byte(b.Name))
 	})
 	var taken []netip.Prefix
+	var ours []netip.Addr
 	for _, n := range nodes {
-		to, err := netip.ParsePrefix(n.Spec.PodCIDR)
-		if err != nil || !cluster.Contains(to.Addr()) || to.Bits() <= cluster.Bits() ||
-			slices.ContainsFunc(taken, to.Overlaps) {
-			continue
+		has := addresses(n)
+		if n.Name == name {
+			ours = has
 		}
-		taken = append(taken, to)
-		r := Route{To: to.Masked(), Via: address(n)}
-		switch {
-		case n.Name == name:
-			own = r
-		case r.Via.IsValid() && r.Via != own.Via && !cluster.Contains(r.Via):
-			others = append(others, r)
+		for _, to := range ranges(n) {
+			if !slices.ContainsFunc(cluster, func(c netip.Prefix) bool { return c.Contains(to.Addr()) && to.Bits() > c.Bits() }) ||
+				slices.ContainsFunc(taken, to.Overlaps) {
+				continue
+			}
+			taken = append(taken, to)
+			if len(has) == 0 {
+				continue
+			}
+			r := Route{To: to.Masked(), Via: has[0], End: has[0]}
+			for _, a := range has {
+				if a.Is4() == to.Addr().Is4() {
+					r.Via = a
+					break
+				}
+			}
+			switch {
+			case n.Name == name:
+				own = append(own, r)
+			case !slices.ContainsFunc([]netip.Addr{r.Via, r.End}, func(a netip.Addr) bool {
+				return slices.Contains(ours, a) || slices.ContainsFunc(cluster, func(c netip.Prefix) bool { return c.Contains(a) })
+			}):
+				others = append(others, r)
+			}
 		}
 	}
 	return own, others
 }
 
-func address(n *corev1.Node) netip.Addr {
-	for _, a := range n.Status.Addresses {
-		if addr, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && addr.IsGlobalUnicast() {
-			return addr.Unmap()
+// ranges are a node's pod ranges, the first of each IP family.
+func ranges(n *corev1.Node) []netip.Prefix {
+	list := n.Spec.PodCIDRs
+	if len(list) == 0 {
+		list = []string{n.Spec.PodCIDR}
+	}
+	var out []netip.Prefix
+	for _, text := range list {
+		p, err := netip.ParsePrefix(text)
+		if err == nil && !slices.ContainsFunc(out, func(has netip.Prefix) bool { return has.Addr().Is4() == p.Addr().Is4() }) {
+			out = append(out, p)
 		}
 	}
-	return netip.Addr{}
+	return out
+}
+
+// addresses are those of a node that others reach it by.
+func addresses(n *corev1.Node) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range n.Status.Addresses {
+		if addr, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && addr.IsGlobalUnicast() {
+			out = append(out, addr.Unmap())
+		}
+	}
+	return out
 }
 
 // entry is a route as the kernel has it. Those through the tunnel have its device, and as
@@ -247,14 +288,14 @@ type entry struct {
 
 func (r Route) entry(device int) entry {
 	if r.Tunnel {
-		return entry{r.To, r.To.Addr(), device}
+		return entry{r.To, inside(r.To), device}
 	}
 	return entry{r.To, r.Via, 0}
 }
 
 // Apply makes the kernel's routes those that are wanted, and says which it refused.
 // device is the tunnel's, 0 where there is none.
-func Apply(cluster netip.Prefix, device int, wanted []Route) map[Route]error {
+func Apply(cluster []netip.Prefix, device int, wanted []Route) map[Route]error {
 	failed := map[Route]error{}
 	has, err := ours(cluster, device)
 	if err != nil {
@@ -289,8 +330,8 @@ func Apply(cluster netip.Prefix, device int, wanted []Route) map[Route]error {
 	return failed
 }
 
-// Remove takes all our routes of the cluster off this machine.
-func Remove(cluster netip.Prefix) error {
+// Remove takes all our routes of the cluster's networks off this machine.
+func Remove(cluster ...netip.Prefix) error {
 	for r, err := range Apply(cluster, 0, nil) {
 		return fmt.Errorf("route to %s: %w", r.To, err)
 	}
@@ -309,12 +350,19 @@ func (e entry) netlink() *netlink.Route {
 	return r
 }
 
-func ours(cluster netip.Prefix, device int) ([]entry, error) {
-	family := netlink.FAMILY_V4
-	if cluster.Addr().Is6() {
-		family = netlink.FAMILY_V6
+func ours(cluster []netip.Prefix, device int) (out []entry, err error) {
+	for _, network := range cluster {
+		of, err := oursOf(network, device)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, of...)
 	}
-	found, err := netlink.RouteListFiltered(family, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
+	return out, nil
+}
+
+func oursOf(cluster netip.Prefix, device int) ([]entry, error) {
+	found, err := netlink.RouteListFiltered(familyOf(cluster.Addr()), &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return nil, fmt.Errorf("list this machine's routes: %w", err)
 	}

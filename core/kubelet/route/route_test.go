@@ -16,7 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var cluster = netip.MustParsePrefix("10.1.0.0/16")
+var (
+	cluster  = netip.MustParsePrefix("10.1.0.0/16")
+	cluster6 = netip.MustParsePrefix("fd00:1::/56")
+	clusters = []netip.Prefix{cluster, cluster6}
+)
 
 func node(name, podCIDR, address string, age time.Duration) *corev1.Node {
 	return &corev1.Node{
@@ -30,7 +34,16 @@ func node(name, podCIDR, address string, age time.Duration) *corev1.Node {
 }
 
 func to(prefix, via string) Route {
-	return Route{To: netip.MustParsePrefix(prefix), Via: netip.MustParseAddr(via)}
+	return Route{To: netip.MustParsePrefix(prefix), Via: netip.MustParseAddr(via), End: netip.MustParseAddr(via)}
+}
+
+// dual is a node with ranges and addresses of both families.
+func dual(n *corev1.Node, podCIDR, address string) *corev1.Node {
+	n.Spec.PodCIDRs = []string{n.Spec.PodCIDR, podCIDR}
+	if address != "" {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
+	}
+	return n
 }
 
 // What nodes say of themselves leads no traffic astray.
@@ -53,9 +66,42 @@ func TestWanted(t *testing.T) {
 		node("six", "10.1.9.0/24", "fd00::1", time.Hour),
 	}
 	want := []Route{to("10.1.9.0/24", "fd00::1"), to("10.1.3.0/24", "192.0.2.3"), to("10.1.2.0/24", "192.0.2.2")}
-	own, got := Wanted(nodes, "own", cluster)
-	if own != to("10.1.1.0/24", "192.0.2.1") || !slices.Equal(got, want) {
+	own, got := Wanted(nodes, "own", []netip.Prefix{cluster})
+	if !slices.Equal(own, []Route{to("10.1.1.0/24", "192.0.2.1")}) || !slices.Equal(got, want) {
 		t.Errorf("own %v, routes %v, want %v", own, got, want)
+	}
+}
+
+// Each family's pods are reached by the node's address of that family, where it has one; a
+// range that is not the node's leads nowhere in either family.
+func TestWantedOfBothFamilies(t *testing.T) {
+	nodes := []*corev1.Node{
+		dual(node("own", "10.1.1.0/24", "192.0.2.1", time.Hour), "fd00:1:0:1::/64", "2001:db8::1"),
+		dual(node("two", "10.1.2.0/24", "192.0.2.2", time.Hour), "fd00:1:0:2::/64", "2001:db8::2"),
+		dual(node("three", "10.1.3.0/24", "192.0.2.3", time.Hour), "fd00:1:0:3::/64", ""),
+		dual(node("thief", "10.1.4.0/24", "192.0.2.4", time.Minute), "fd00:1:0:2::/64", "2001:db8::4"),
+		dual(node("by-us", "10.1.5.0/24", "192.0.2.5", time.Minute), "fd00:1:0:5::/64", "2001:db8::1"),
+		dual(node("by-a-pod", "10.1.6.0/24", "192.0.2.6", time.Minute), "fd00:1:0:6::/64", "fd00:1:0:2::9"),
+		dual(node("outside", "10.1.7.0/24", "192.0.2.7", time.Minute), "fd00:2::/64", "2001:db8::7"),
+		dual(node("link-local", "10.1.8.0/24", "192.0.2.8", time.Minute), "fd00:1:0:8::/64", "fe80::8"),
+	}
+	six := func(prefix, via, end string) Route {
+		r := to(prefix, via)
+		r.End = netip.MustParseAddr(end)
+		return r
+	}
+	want := []Route{
+		to("10.1.3.0/24", "192.0.2.3"), six("fd00:1:0:3::/64", "192.0.2.3", "192.0.2.3"),
+		to("10.1.2.0/24", "192.0.2.2"), six("fd00:1:0:2::/64", "2001:db8::2", "192.0.2.2"),
+		to("10.1.6.0/24", "192.0.2.6"), to("10.1.5.0/24", "192.0.2.5"), to("10.1.8.0/24", "192.0.2.8"),
+		six("fd00:1:0:8::/64", "192.0.2.8", "192.0.2.8"), to("10.1.7.0/24", "192.0.2.7"), to("10.1.4.0/24", "192.0.2.4"),
+	}
+	own, got := Wanted(nodes, "own", clusters)
+	byRange := func(a, b Route) int { return a.To.Addr().Compare(b.To.Addr()) }
+	slices.SortFunc(got, byRange)
+	slices.SortFunc(want, byRange)
+	if len(own) != 2 || !slices.Equal(got, want) {
+		t.Errorf("own %v, routes\n%v, want\n%v", own, got, want)
 	}
 }
 
@@ -83,7 +129,7 @@ func TestApply(t *testing.T) {
 	routes := func() string { return ip("route", "show") }
 
 	for range 2 {
-		failed := Apply(cluster, 0, []Route{to("10.1.2.0/24", "192.0.2.2"), to("10.1.3.0/24", "192.0.2.3"), to("10.1.4.0/24", "198.51.100.4")})
+		failed := Apply([]netip.Prefix{cluster}, 0, []Route{to("10.1.2.0/24", "192.0.2.2"), to("10.1.3.0/24", "192.0.2.3"), to("10.1.4.0/24", "198.51.100.4")})
 		if err := failed[to("10.1.4.0/24", "198.51.100.4")]; len(failed) != 1 || err == nil || !strings.Contains(err.Error(),
 			"on no link of this machine") {
 			t.Errorf("refused: %v", failed)
@@ -94,7 +140,7 @@ func TestApply(t *testing.T) {
 			}
 		}
 	}
-	if failed := Apply(cluster, 0, []Route{to("10.1.2.0/24", "192.0.2.22")}); len(failed) != 0 {
+	if failed := Apply([]netip.Prefix{cluster}, 0, []Route{to("10.1.2.0/24", "192.0.2.22")}); len(failed) != 0 {
 		t.Errorf("refused: %v", failed)
 	}
 	if got := routes(); !strings.Contains(got, "10.1.2.0/24 via 192.0.2.22") || strings.Contains(got, "192.0.2.2 ") || strings.Contains(got,

@@ -27,12 +27,12 @@ const (
 	overhead6 = 40 + 8 + 8 + 14
 	// usualMTU is Ethernet's.
 	usualMTU = 1500
-	// leastMTU is what every IPv4 host takes (RFC 1122).
-	leastMTU = 576
+	// leastMTU is what every IPv4 host takes (RFC 1122), leastMTU6 what IPv6 needs (RFC 8200).
+	leastMTU, leastMTU6 = 576, 1280
 )
 
 // networkID tells the tunnels of clusters on one machine apart. All nodes know the
-// cluster's pod network; its name they need not have.
+// cluster's first pod network, which stays when it gets a second one; its name they need not have.
 func networkID(cluster netip.Prefix) int {
 	sum := sha256.Sum256([]byte(cluster.Masked().String()))
 	return 1<<23 | int(binary.BigEndian.Uint32(sum[:])&(1<<23-1)) // 24 bits, and not the small numbers that others like
@@ -47,9 +47,13 @@ func hardware(a netip.Addr) net.HardwareAddr {
 
 // MTU is what a pod's packet may have to arrive unbroken at a node that address reaches:
 // what the machine's link carries, less what the tunnel adds. wanted, if not 0, is
-// the operator's, who may know of a narrower place on the way.
-func MTU(b Backend, a netip.Addr, wanted int) (int, error) {
+// the operator's, who may know of a narrower place on the way. cluster are the pods' networks.
+func MTU(b Backend, a netip.Addr, wanted int, cluster []netip.Prefix) (int, error) {
 	name, mtu := underlay(a)
+	least := leastMTU
+	if slices.ContainsFunc(cluster, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		least = leastMTU6
+	}
 	if b != Routes {
 		if mtu -= overhead4; a.Is6() {
 			mtu -= overhead6 - overhead4
@@ -60,8 +64,8 @@ func MTU(b Backend, a netip.Addr, wanted int) (int, error) {
 		return 0, fmt.Errorf("node.podNetwork.mtu: the link %s leaves %d bytes for a pod's packet, found %d", name, mtu, wanted)
 	case wanted > 0:
 		return wanted, nil
-	case mtu < leastMTU:
-		return 0, fmt.Errorf("the link %s leaves %d bytes for a pod's packet, and at least %d are needed: raise its MTU", name, mtu, leastMTU)
+	case mtu < least:
+		return 0, fmt.Errorf("the link %s leaves %d bytes for a pod's packet, and at least %d are needed: raise its MTU", name, mtu, least)
 	}
 	return mtu, nil
 }
@@ -86,30 +90,16 @@ func underlay(a netip.Addr) (name string, mtu int) {
 }
 
 // open makes the machine's end of the tunnel, with an entry for each node behind it.
-func (c Config) open(ctx context.Context, own Route, others []Route, g *guard) (device int, err error) {
-	if err := g.admit(ctx, networkID(c.Cluster), own.Via, others); err != nil {
+func (c Config) open(ctx context.Context, own, others []Route, g *guard) (device int, err error) {
+	if err := g.admit(ctx, networkID(c.Cluster[0]), own[0].End, others); err != nil {
 		return 0, err
 	}
-	link, err := c.device(own)
+	link, err := c.device(own[0].End)
 	if err != nil {
 		return 0, err
 	}
-	// Through the device go the packets of this machine itself, and the answers to them.
-	bits := own.To.Addr().BitLen()
-	inside := &netlink.Addr{IPNet: &net.IPNet{IP: own.To.Addr().AsSlice(), Mask: net.CIDRMask(bits, bits)}}
-	addrs, err := netlink.AddrList(link, familyOf(own.To.Addr()))
-	if err != nil {
-		return 0, fmt.Errorf("list the addresses of %s: %w", c.Names.Tunnel(), err)
-	}
-	for _, a := range addrs {
-		if !a.IP.Equal(inside.IP) && !a.IP.IsLinkLocalUnicast() {
-			if err := netlink.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-				return 0, fmt.Errorf("take an old address off %s: %w", c.Names.Tunnel(), err)
-			}
-		}
-	}
-	if err := netlink.AddrReplace(link, inside); err != nil {
-		return 0, fmt.Errorf("give %s its address: %w", c.Names.Tunnel(), err)
+	if err := c.address(link, own); err != nil {
+		return 0, err
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return 0, fmt.Errorf("set %s up: %w", c.Names.Tunnel(), err)
@@ -121,16 +111,54 @@ func (c Config) open(ctx context.Context, own Route, others []Route, g *guard) (
 			tunnelled = append(tunnelled, r)
 		}
 	}
-	return index, connect(index, own.To.Addr(), tunnelled)
+	return index, connect(index, tunnelled)
+}
+
+// inside is the address in the tunnel of the node of a range, which is no pod's. For IPv4 it
+// is the range's own. For IPv6 that is every router's (RFC 4291, section 2.6.1), so that it is the
+// bridge's.
+func inside(to netip.Prefix) netip.Addr {
+	if to.Addr().Is6() {
+		return to.Masked().Addr().Next()
+	}
+	return to.Masked().Addr()
+}
+
+// address gives the device the addresses by which this machine itself sends through it, and is
+// answered. For IPv6 the bridge's is chosen.
+func (c Config) address(link netlink.Link, own []Route) error {
+	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list the addresses of %s: %w", c.Names.Tunnel(), err)
+	}
+	wanted := func(ip net.IP) bool {
+		return slices.ContainsFunc(own, func(r Route) bool { return r.To.Addr().Is4() && ip.Equal(inside(r.To).AsSlice()) })
+	}
+	for _, a := range addrs {
+		if !wanted(a.IP) && !a.IP.IsLinkLocalUnicast() {
+			if err := netlink.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+				return fmt.Errorf("take an old address off %s: %w", c.Names.Tunnel(), err)
+			}
+		}
+	}
+	for _, r := range own {
+		if !r.To.Addr().Is4() {
+			continue
+		}
+		if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: &net.IPNet{IP: inside(r.To).AsSlice(), Mask: net.CIDRMask(32, 32)}}); err != nil {
+			return fmt.Errorf("give %s its address: %w", c.Names.Tunnel(), err)
+		}
+	}
+	return nil
 }
 
 // device finds the tunnel's device, or makes it. One that cannot be what is wanted is made anew.
-func (c Config) device(own Route) (netlink.Link, error) {
+func (c Config) device(own netip.Addr) (netlink.Link, error) {
 	name := c.Names.Tunnel()
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.HardwareAddr = name, c.MTU, hardware(own.Via)
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = name, c.MTU, hardware(own)
 	want := &netlink.Vxlan{
-		LinkAttrs: attrs, VxlanId: networkID(c.Cluster), SrcAddr: own.Via.AsSlice(), Port: Port, Learning: false, UDPCSum: true,
+		LinkAttrs: attrs, VxlanId: networkID(c.Cluster[0]), SrcAddr: own.AsSlice(), Port: Port, Learning: false, UDPCSum: true,
 	}
 	has, err := netlink.LinkByName(name)
 	switch {
@@ -176,12 +204,12 @@ func familyOf(a netip.Addr) int {
 // connect makes the device know the nodes at the other ends, and forget all others: by
 // which hardware address each is inside (a neighbour), and where packets to that go
 // outside (an entry of the forwarding database).
-func connect(device int, inside netip.Addr, others []Route) error {
+func connect(device int, others []Route) error {
 	neighbours, forwarding := map[string]*netlink.Neigh{}, map[string]*netlink.Neigh{}
 	for _, r := range others {
 		n := &netlink.Neigh{
 			LinkIndex: device, Family: familyOf(r.To.Addr()), State: netlink.NUD_PERMANENT,
-			IP: r.To.Addr().AsSlice(), HardwareAddr: hardware(r.Via),
+			IP: inside(r.To).AsSlice(), HardwareAddr: hardware(r.Via),
 		}
 		neighbours[key(n)] = n
 		f := &netlink.Neigh{
@@ -190,7 +218,17 @@ func connect(device int, inside netip.Addr, others []Route) error {
 		}
 		forwarding[key(f)] = f
 	}
-	return errors.Join(reconcile(device, unix.AF_BRIDGE, forwarding), reconcile(device, familyOf(inside), neighbours))
+	errs := []error{reconcile(device, unix.AF_BRIDGE, forwarding)}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		of := map[string]*netlink.Neigh{}
+		for k, n := range neighbours {
+			if n.Family == family {
+				of[k] = n
+			}
+		}
+		errs = append(errs, reconcile(device, family, of))
+	}
+	return errors.Join(errs...)
 }
 
 func key(n *netlink.Neigh) string { return n.IP.String() + " " + n.HardwareAddr.String() }
@@ -248,8 +286,8 @@ func (g *guard) admit(ctx context.Context, network int, own netip.Addr, nodes []
 	}
 	allowed := []string{own.String()}
 	for _, r := range nodes {
-		if r.Via.Is4() == own.Is4() {
-			allowed = append(allowed, r.Via.String())
+		if r.End.Is4() == own.Is4() {
+			allowed = append(allowed, r.End.String())
 		}
 	}
 	slices.Sort(allowed)

@@ -76,12 +76,12 @@ func (h host) connectTo(t *testing.T, other host, link, own, others string) {
 
 func config(t *testing.T, name, address string) Config {
 	t.Helper()
-	mtu, err := MTU(Auto, netip.MustParseAddr(address), 0)
+	mtu, err := MTU(Auto, netip.MustParseAddr(address), 0, clusters)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return Config{
-		Node: name, Cluster: cluster, Names: linuxhost.NamesOf("routetest"), Backend: Auto, MTU: mtu,
+		Node: name, Cluster: clusters, Names: linuxhost.NamesOf("routetest"), Backend: Auto, MTU: mtu,
 		Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -109,8 +109,10 @@ func testTunnel(t *testing.T, one, routerOne, two, routerTwo, neighbour, mask st
 	first.connectTo(t, router, "one", one+mask, routerOne+mask)
 	second.connectTo(t, router, "two", two+mask, routerTwo+mask)
 	nodes := []*corev1.Node{
-		node("one", "10.1.1.0/24", one, time.Hour), node("two", "10.1.2.0/24", two, time.Hour), node("near", "10.1.3.0/24", neighbour, time.Hour),
+		dual(node("one", "10.1.1.0/24", one, time.Hour), "fd00:1:0:1::/64", ""), dual(node("two", "10.1.2.0/24", two, time.Hour), "fd00:1:0:2::/64", ""),
+		dual(node("near", "10.1.3.0/24", neighbour, time.Hour), "fd00:1:0:3::/64", ""),
 	}
+	bridges := map[string]string{"one": "fd00:1:0:1::1/64", "two": "fd00:1:0:2::1/64"}
 	ends := map[string]host{"one": first, "two": second}
 	ways := map[string]string{"one": routerOne, "two": routerTwo}
 	addresses := map[string]string{"one": one, "two": two}
@@ -126,6 +128,9 @@ func testTunnel(t *testing.T, one, routerOne, two, routerTwo, neighbour, mask st
 	for name, way := range ways {
 		ends[name].enter(t)
 		ip(t, "route", "add", "default", "via", way)
+		ip(t, "link", "add", names.Bridge(), "type", "bridge")
+		ip(t, "addr", "add", bridges[name], "dev", names.Bridge(), "nodad")
+		ip(t, "link", "set", names.Bridge(), "up")
 		for range 2 {
 			if failed := apply(name, nodes); len(failed) > 0 {
 				t.Fatalf("%s: %v", name, failed)
@@ -135,7 +140,14 @@ func testTunnel(t *testing.T, one, routerOne, two, routerTwo, neighbour, mask st
 	// A pod's packet of full size, which nobody may break, and the answer.
 	first.enter(t)
 	reach(t, "10.1.2.0", second, first, true)
+	reach(t, "fd00:1:0:2::1", second, first, true)
 
+	if got := ip(t, "-6", "route", "show", "fd00:1:0:2::/64"); !strings.Contains(got, "via fd00:1:0:2::1 dev wpxroutetest") {
+		t.Errorf("the route of IPv6 to the far node is %q", got)
+	}
+	if got := ip(t, "-6", "route", "show", "fd00:1:0:3::/64"); netip.MustParseAddr(one).Is6() && !strings.Contains(got, "via "+neighbour+" dev one") {
+		t.Errorf("the route of IPv6 to the near node is %q", got)
+	}
 	if got := ip(t, "route", "show", "10.1.2.0/24"); !strings.Contains(got, "via 10.1.2.0 dev wpxroutetest") {
 		t.Errorf("the route to the far node is %q", got)
 	}
@@ -144,7 +156,7 @@ func testTunnel(t *testing.T, one, routerOne, two, routerTwo, neighbour, mask st
 	}
 
 	// One that is no node, or no longer, gets nothing into the tunnel.
-	stranger := node("two", "10.1.2.0/24", neighbour, time.Hour)
+	stranger := dual(node("two", "10.1.2.0/24", neighbour, time.Hour), "fd00:1:0:2::/64", "")
 	if failed := apply("one", []*corev1.Node{nodes[0], stranger}); len(failed) > 0 {
 		t.Fatal(failed)
 	}
@@ -158,6 +170,10 @@ func testTunnel(t *testing.T, one, routerOne, two, routerTwo, neighbour, mask st
 	// The way back leads through the tunnel all the same, so that only the guard can hold it.
 	ip(t, "route", "replace", "10.1.2.0/24", "dev", "wpxroutetest")
 	reach(t, "10.1.1.0", first, second, false)
+	first.enter(t)
+	ip(t, "-6", "route", "replace", "fd00:1:0:2::/64", "dev", "wpxroutetest")
+	reach(t, "fd00:1:0:1::1", first, second, false)
+	first.enter(t)
 
 	if failed := apply("one", nodes[:1]); len(failed) > 0 {
 		t.Fatal(failed)
@@ -198,7 +214,11 @@ func forwardingOf(all []netlink.Neigh) string {
 func reach(t *testing.T, address string, at, from host, want bool) {
 	t.Helper()
 	at.enter(t)
-	l, err := net.ListenPacket("udp4", net.JoinHostPort(address, "9"))
+	network, headers := "udp4", 20+8
+	if netip.MustParseAddr(address).Is6() {
+		network, headers = "udp6", 40+8
+	}
+	l, err := net.ListenPacket(network, net.JoinHostPort(address, "9"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,16 +227,20 @@ func reach(t *testing.T, address string, at, from host, want bool) {
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		var refused error
 		err := raw.Control(func(fd uintptr) {
+			if network == "udp6" {
+				refused = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
+				return
+			}
 			refused = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
 		})
 		return errors.Join(err, refused)
 	}}
-	c, err := d.DialContext(t.Context(), "udp4", net.JoinHostPort(address, "9"))
+	c, err := d.DialContext(t.Context(), network, net.JoinHostPort(address, "9"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	size := netlinkMTU(t) - 20 - 8
+	size := netlinkMTU(t) - headers
 	patience := 10 * time.Second
 	if !want {
 		patience = 300 * time.Millisecond
@@ -268,6 +292,8 @@ func TestMTU(t *testing.T) {
 	newHost(t)
 	ip(t, "link", "add", "v0", "mtu", "1400", "type", "veth", "peer", "name", "v1")
 	ip(t, "addr", "add", "192.0.2.1/24", "dev", "v0")
+	ip(t, "link", "add", "v2", "mtu", "1320", "type", "veth", "peer", "name", "v3")
+	ip(t, "addr", "add", "192.0.2.9/24", "dev", "v2")
 	for _, c := range []struct {
 		backend Backend
 		address string
@@ -282,8 +308,9 @@ func TestMTU(t *testing.T) {
 		{Auto, "192.0.2.1", 1351, 0, "the link v0 leaves 1350 bytes for a pod's packet, found 1351"},
 		{Auto, "127.0.0.1", 0, 1450, ""},
 		{Auto, "2001:db8::1", 0, 1430, ""},
+		{Auto, "192.0.2.9", 0, 0, "the link v2 leaves 1270 bytes for a pod's packet, and at least 1280 are needed"},
 	} {
-		got, err := MTU(c.backend, netip.MustParseAddr(c.address), c.wanted)
+		got, err := MTU(c.backend, netip.MustParseAddr(c.address), c.wanted, clusters)
 		if got != c.want || c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 			t.Errorf("%+v: %d, %v", c, got, err)
 		}

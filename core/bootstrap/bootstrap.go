@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -251,14 +252,17 @@ func (b *Bootstrap) priorityClasses(ctx context.Context) error {
 
 const kubernetesName = "kubernetes"
 
-// serviceNetwork publishes the network of Services. Another one in the cluster
-// than in the configuration is not touched: addresses have been given out of it.
-func (b *Bootstrap) serviceNetwork(ctx context.Context) error {
-	api := b.cfg.Client.NetworkingV1().ServiceCIDRs()
-	var cidrs []string
+func (b *Bootstrap) serviceCIDRs() (cidrs []string) {
 	for _, p := range b.cfg.ServiceCIDRs {
 		cidrs = append(cidrs, p.String())
 	}
+	return cidrs
+}
+
+// serviceNetwork publishes the network of Services. Another one in the cluster
+// than in the configuration is not touched: addresses have been given out of it.
+func (b *Bootstrap) serviceNetwork(ctx context.Context) error {
+	api, cidrs := b.cfg.Client.NetworkingV1().ServiceCIDRs(), b.serviceCIDRs()
 	c, err := api.Get(ctx, kubernetesName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		c, err = api.Create(ctx, &networkingv1.ServiceCIDR{
@@ -268,8 +272,17 @@ func (b *Bootstrap) serviceNetwork(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("service network: %w", err)
 	}
-	if len(c.Spec.CIDRs) == 0 || c.Spec.CIDRs[0] != cidrs[0] {
-		return fmt.Errorf("%w: its Services are in %q, the configuration says %q, and a cluster's service network cannot be changed; set cluster.serviceCIDR back, or begin a new cluster", errMisconfigured, c.Spec.CIDRs, cidrs)
+	switch {
+	case slices.Equal(c.Spec.CIDRs, cidrs):
+	case len(c.Spec.CIDRs) == 1 && len(cidrs) == 2 && c.Spec.CIDRs[0] == cidrs[0]:
+		// The cluster gets a second family. Services keep what they have until somebody asks for more.
+		c = c.DeepCopy()
+		c.Spec.CIDRs = cidrs
+		if c, err = api.Update(ctx, c, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("give the service network its second family: %w", err)
+		}
+	default:
+		return fmt.Errorf("%w: its Services are in %q, the configuration says %q, and a cluster's service network cannot be changed, but for a second IP family that is added behind the first; set cluster.serviceCIDR back, or begin a new cluster", errMisconfigured, c.Spec.CIDRs, cidrs)
 	}
 	if meta.FindStatusCondition(c.Status.Conditions, networkingv1.ServiceCIDRConditionReady) != nil {
 		return nil

@@ -227,6 +227,38 @@ func TestTheKubernetesServiceFollowsTheApiservers(t *testing.T) {
 	}
 }
 
+// A cluster can be given a second family behind its first; not another first, nor one less.
+func TestASecondFamily(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{})
+	c := client(t, s)
+	start(t, config(c, "192.0.2.1:6443"))()
+	cfg := config(c, "192.0.2.1:6443")
+	cfg.ServiceCIDRs = append(cfg.ServiceCIDRs, netip.MustParsePrefix("fd00:96::/112"))
+	start(t, cfg)()
+	cidr, err := c.NetworkingV1().ServiceCIDRs().Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	if err != nil || !slices.Equal(cidr.Spec.CIDRs, []string{"10.96.0.0/16", "fd00:96::/112"}) {
+		t.Errorf("the service network is %v (%v)", cidr.Spec.CIDRs, err)
+	}
+	svc, err := c.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	if err != nil || !slices.Equal(svc.Spec.ClusterIPs, []string{"10.96.0.1"}) {
+		t.Errorf("the kubernetes Service has %v (%v)", svc.Spec.ClusterIPs, err)
+	}
+	for _, wrong := range [][]netip.Prefix{
+		{netip.MustParsePrefix("10.96.0.0/16")},
+		{netip.MustParsePrefix("fd00:96::/112"), netip.MustParsePrefix("10.96.0.0/16")},
+		{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:97::/112")},
+	} {
+		cfg.ServiceCIDRs = wrong
+		b, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be changed") {
+			t.Errorf("%v: error %v", wrong, err)
+		}
+	}
+}
+
 func TestAnotherServiceNetworkIsRefused(t *testing.T) {
 	s := apiservertest.Start(t, apiservertest.Options{})
 	c := client(t, s)

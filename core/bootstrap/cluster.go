@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,7 +34,9 @@ const (
 
 // Cluster is what the ClusterConfigMap holds. Its zero value: there is none.
 type Cluster struct {
-	Name, Domain, PodCIDR string
+	Name, Domain string
+	// PodCIDR is one network, or one of each IP family with a comma between them.
+	PodCIDR string
 	// Authority is the pin of this server's authority, as pki.Pin writes it. A server
 	// with another one than the cluster's is refused: every certificate and token that
 	// it gives out would be wrong for all others.
@@ -49,7 +52,7 @@ func (b *Bootstrap) clusterData() map[string]string {
 	c := b.cfg.Cluster
 	data := map[string]string{
 		ClusterName: c.Name, ClusterDomain: c.Domain, ClusterPodCIDR: c.PodCIDR,
-		ClusterServiceCIDR: b.cfg.ServiceCIDRs[0].String(), ClusterAuthority: c.Authority,
+		ClusterServiceCIDR: strings.Join(b.serviceCIDRs(), ","), ClusterAuthority: c.Authority,
 	}
 	if c.Trusted != "" {
 		data[ClusterAuthorities] = c.Trusted

@@ -4,6 +4,7 @@ package join
 
 import (
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -54,7 +55,7 @@ func TestAWorkerFollowsAnotherAuthority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, err := RenewServing(dir, "w", []byte{192, 0, 2, 1}, kube, slog.New(slog.DiscardHandler))
+	serving, err := RenewServing(dir, "w", []netip.Addr{netip.MustParseAddr("192.0.2.1")}, kube, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -198,14 +199,18 @@ func RenewClient(dir string, m Member, kube kubernetes.Interface, log *slog.Logg
 
 // RenewServing keeps the certificate of the kubelet's server, for the node's name and
 // address. The first one comes once the node has registered with them.
-func RenewServing(dir string, node string, address net.IP, kube kubernetes.Interface,
+func RenewServing(dir string, node string, addresses []netip.Addr, kube kubernetes.Interface,
 	log *slog.Logger,
 ) (*Renewal, error) {
+	var ips []net.IP
+	for _, a := range addresses {
+		ips = append(ips, a.AsSlice())
+	}
 	return renewal(dir, certificate.Config{
 		Name: "kubelet serving", SignerName: certificatesv1.KubeletServingSignerName, GetUsages: certificate.DefaultKubeletServingGetUsages,
 		// A template that is a function: another address of the machine makes another certificate.
 		GetTemplate: func() *x509.CertificateRequest {
-			return &x509.CertificateRequest{Subject: subject(node), DNSNames: []string{node}, IPAddresses: []net.IP{address}}
+			return &x509.CertificateRequest{Subject: subject(node), DNSNames: []string{node}, IPAddresses: ips}
 		},
 		CertificateStore: pairFile{ServingFile(dir)},
 	}, pairFile{ServingFile(dir)}, kube, log)

@@ -23,6 +23,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -218,6 +219,31 @@ func (m Member) Client(dir string) *rest.Config {
 	return reach(m.Server, rest.TLSClientConfig{CAFile: caFile(dir), CertFile: ClientFile(dir), KeyFile: ClientFile(dir)}, "")
 }
 
+// Refresh is m with the networks that the cluster has now, which may have been given a second
+// IP family since; kept in dir. Where no server answers in time it is m.
+func (m Member) Refresh(ctx context.Context, dir string, own *rest.Config) (Member, error) {
+	kube, err := kubernetes.NewForConfig(own)
+	if err != nil {
+		return m, fmt.Errorf("make the node's client: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	about, err := kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, bootstrap.ClusterConfigMap, metav1.GetOptions{})
+	if err != nil {
+		return m, nil //nolint:nilerr // it works with what it knows, and asks again at the next start
+	}
+	now := m
+	now.PodCIDR = grown(m.PodCIDR, about.Data[bootstrap.ClusterPodCIDR])
+	now.ServiceCIDR = grown(m.ServiceCIDR, about.Data[bootstrap.ClusterServiceCIDR])
+	if now == m {
+		return m, nil
+	}
+	if err := (&Config{}).checkNetworks(now); err != nil {
+		return m, err
+	}
+	return now, now.write(dir)
+}
+
 // Configure is c with what the cluster says in the place of what a file says.
 func (m Member) Configure(c *config.Configuration) *config.Configuration {
 	own := *c
@@ -283,13 +309,13 @@ func (c *Config) checkNetworks(m Member) error {
 		}
 	}
 	for what, text := range map[string]string{"pods": m.PodCIDR, "Services": m.ServiceCIDR} {
-		theirs, err := netip.ParsePrefix(text)
+		theirs, err := config.ParseNetworks(text)
 		if err != nil {
 			return fmt.Errorf("the server says that the network of %s is %q: %w", what, text, err)
 		}
 		for _, p := range own {
-			if p.Overlaps(theirs) {
-				return fmt.Errorf("this machine is in the network %s, which overlaps the cluster's network of %s, %s: what it sends there would not arrive; give the machine another network, or begin the cluster with others (cluster.podCIDR, cluster.serviceCIDR)", p, what, theirs)
+			if i := slices.IndexFunc(theirs, p.Overlaps); i >= 0 {
+				return fmt.Errorf("this machine is in the network %s, which overlaps the cluster's network of %s, %s: what it sends there would not arrive; give the machine another network, or begin the cluster with others (cluster.podCIDR, cluster.serviceCIDR)", p, what, theirs[i])
 			}
 		}
 	}
@@ -312,7 +338,7 @@ func interfaces() ([]netip.Prefix, error) {
 			return nil, fmt.Errorf("look at the addresses of %s: %w", i.Name, err)
 		}
 		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && !p.Addr().IsLoopback() {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLoopback() && (p.Addr().Is4() || !p.Addr().IsLinkLocalUnicast()) {
 				out = append(out, p.Masked())
 			}
 		}

@@ -14,8 +14,10 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -79,15 +81,28 @@ func (s Server) Write(file string) error {
 // Joined tells whether the server has joined others, and has the cluster's settings from them.
 func (s Server) Joined() bool { return s.By != "" }
 
+// grown is what has been said since, if that is what was before with a second IP family
+// behind it; else what was before.
+func grown(before, since string) string {
+	if strings.HasPrefix(since, before+",") {
+		return since
+	}
+	return before
+}
+
 // Configure is c with what the cluster says in the place of what a file says.
 func (s Server) Configure(c *config.Configuration) *config.Configuration {
 	own := *c
 	if !s.Joined() {
 		return &own
 	}
-	own.Cluster.Name, own.Cluster.Domain, own.Cluster.PodCIDR, own.Cluster.ServiceCIDR = cmp.Or(s.Names,
-		s.Cluster.Name), s.Cluster.Domain, s.Cluster.PodCIDR, s.Cluster.ServiceCIDR
-	own.Node.Name, own.Node.Address, own.APIServer.Listen = cmp.Or(s.Name, own.Node.Name), s.Host, s.Listen
+	own.Cluster.Name, own.Cluster.Domain = cmp.Or(s.Names, s.Cluster.Name), s.Cluster.Domain
+	own.Cluster.PodCIDR = grown(s.Cluster.PodCIDR, own.Cluster.PodCIDR)
+	own.Cluster.ServiceCIDR = grown(s.Cluster.ServiceCIDR, own.Cluster.ServiceCIDR)
+	if !slices.ContainsFunc(own.Node.Addresses(), func(a netip.Addr) bool { return a.String() == s.Host }) {
+		own.Node.Address = s.Host
+	}
+	own.Node.Name, own.APIServer.Listen = cmp.Or(s.Name, own.Node.Name), s.Listen
 	return &own
 }
 

@@ -62,7 +62,7 @@ func New(env controllers.Env) (*Controller, error) {
 	c.loop.Watch(nodes.Informer(), controllers.Changes(func(before, now metav1.Object) {
 		was, _ := before.(*corev1.Node)
 		is, _ := now.(*corev1.Node)
-		if was == nil || is == nil || controllers.NodeReady(was) != controllers.NodeReady(is) || address(was) != address(is) {
+		if was == nil || is == nil || controllers.NodeReady(was) != controllers.NodeReady(is) || !slices.Equal(addresses(was), addresses(is)) {
 			c.loop.Add(everything)
 		}
 	}))
@@ -129,7 +129,7 @@ func (c *Controller) remove(ctx context.Context, s *discoveryv1.EndpointSlice) e
 
 // plan is what should be done about the slices.
 type plan struct {
-	update  []*discoveryv1.EndpointSlice // copies with the readiness that they should have
+	update  []*discoveryv1.EndpointSlice // copies with the readiness and the address that they should have
 	orphans []*discoveryv1.EndpointSlice // of nodes that are not known
 	create  []*discoveryv1.EndpointSlice // of marked nodes that have none
 }
@@ -143,9 +143,19 @@ func decide(announced []*discoveryv1.EndpointSlice, nodes []*corev1.Node) plan {
 	someAlive := slices.ContainsFunc(announced, func(s *discoveryv1.EndpointSlice) bool { return alive[nodeOf(s)] })
 	var p plan
 	for _, n := range nodes {
-		has := slices.ContainsFunc(announced, func(s *discoveryv1.EndpointSlice) bool { return nodeOf(s) == n.Name })
-		if at := address(n); at.IsValid() && !has {
-			p.create = append(p.create, announce.Slice(n.Name, at, alive[n.Name]))
+		for _, at := range addresses(n) {
+			want := announce.Slice(n.Name, at, alive[n.Name])
+			i := slices.IndexFunc(announced, func(s *discoveryv1.EndpointSlice) bool {
+				return nodeOf(s) == n.Name && s.AddressType == want.AddressType
+			})
+			if i < 0 {
+				p.create = append(p.create, want)
+			} else if there := announced[i]; there.Name == want.Name && there.Endpoints[0].Addresses[0] != at.String() { // a new node of an old name
+				moved := there.DeepCopy()
+				moved.Endpoints = want.Endpoints
+				p.update = append(p.update, moved)
+				announced = slices.Delete(slices.Clone(announced), i, i+1)
+			}
 		}
 	}
 	for _, s := range announced {
@@ -183,13 +193,22 @@ func nodeOf(s *discoveryv1.EndpointSlice) string {
 	return ""
 }
 
-// address is where the DNS of a marked node answers; not valid of others.
-func address(n *corev1.Node) netip.Addr {
-	own, err := netip.ParsePrefix(n.Spec.PodCIDR)
-	if _, marked := n.Annotations[announce.ServesAnnotation]; !marked || err != nil {
-		return netip.Addr{}
+// addresses are where the DNS of a marked node answers; none of others.
+func addresses(n *corev1.Node) []netip.Addr {
+	if _, marked := n.Annotations[announce.ServesAnnotation]; !marked {
+		return nil
 	}
-	return own.Masked().Addr().Next()
+	list := n.Spec.PodCIDRs
+	if len(list) == 0 {
+		list = []string{n.Spec.PodCIDR}
+	}
+	var own []netip.Prefix
+	for _, text := range list {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			own = append(own, p)
+		}
+	}
+	return announce.Addresses(own)
 }
 
 // answers says whether a node's kubelet reports that it is well, as far as the cluster knows.

@@ -31,13 +31,22 @@ func slice(node string, ready bool) *discoveryv1.EndpointSlice {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceSystem, Name: "kube-dns-" + node, Labels: map[string]string{discoveryv1.LabelManagedBy: ManagedBy},
 		},
-		Endpoints: []discoveryv1.Endpoint{{NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{"10.1.2.1"}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+		}},
 	}
 }
 
 func marked(name string, ready corev1.ConditionStatus, podCIDR string) *corev1.Node {
 	n := node(name, ready)
 	n.Annotations, n.Spec.PodCIDR = map[string]string{"wasmplane.dev/dns": "serves"}, podCIDR
+	return n
+}
+
+func dual(name string, podCIDRs ...string) *corev1.Node {
+	n := marked(name, "True", podCIDRs[0])
+	n.Spec.PodCIDRs = podCIDRs
 	return n
 }
 
@@ -50,6 +59,8 @@ func TestDecide(t *testing.T) {
 		"a worker's":               {nil, []*corev1.Node{marked("a", "True", "10.1.2.0/24")}, "a at 10.1.2.1 true"},
 		"a silent worker's":        {nil, []*corev1.Node{marked("a", "Unknown", "10.1.2.0/24")}, "a at 10.1.2.1 false"},
 		"a worker's that is there": {[]*discoveryv1.EndpointSlice{slice("a", true)}, []*corev1.Node{marked("a", "True", "10.1.2.0/24")}, ""},
+		"a worker's of both":       {[]*discoveryv1.EndpointSlice{slice("a", true)}, []*corev1.Node{dual("a", "10.1.2.0/24", "fd00:1::/64")}, "a at fd00:1::1 true"},
+		"a new node of its name":   {[]*discoveryv1.EndpointSlice{slice("a", true)}, []*corev1.Node{marked("a", "True", "10.1.9.0/24")}, "a true at 10.1.9.1"},
 		"a worker without a range": {nil, []*corev1.Node{marked("a", "True", "")}, ""},
 		"all is well":              {[]*discoveryv1.EndpointSlice{slice("a", true)}, []*corev1.Node{node("a", "True")}, ""},
 		"a silent node":            {[]*discoveryv1.EndpointSlice{slice("a", true), slice("b", true)}, []*corev1.Node{node("a", "Unknown"), node("b", "True")}, "a false"},
@@ -63,7 +74,11 @@ func TestDecide(t *testing.T) {
 			var got []string
 			p := decide(c.slices, c.nodes)
 			for _, s := range p.update {
-				got = append(got, fmt.Sprintf("%s %t", nodeOf(s), *s.Endpoints[0].Conditions.Ready))
+				moved := ""
+				if at := s.Endpoints[0].Addresses[0]; at != "10.1.2.1" {
+					moved = " at " + at
+				}
+				got = append(got, fmt.Sprintf("%s %t%s", nodeOf(s), *s.Endpoints[0].Conditions.Ready, moved))
 			}
 			for _, s := range p.orphans {
 				got = append(got, nodeOf(s)+" gone")

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,27 +38,50 @@ const ServiceName = "kube-dns"
 const (
 	revisionAnnotation = "wasmplane.dev/dns-service-revision"
 	revision           = "2" // 2: spec.trafficDistribution
+	// dualRevision is that of a Service in a cluster of two IP families: it has an address of each.
+	dualRevision = "3"
 )
 
-// Service makes the Service of the cluster's DNS at address, unless there is one. It
-// has no selector: each node announces itself.
-func Service(ctx context.Context, kube kubernetes.Interface, address netip.Addr) error {
+func revisionOf(addresses []netip.Addr) string {
+	if len(addresses) > 1 {
+		return dualRevision
+	}
+	return revision
+}
+
+// Addresses are those at which the DNS of a node answers, of its pod ranges: its pods have
+// their gateways there.
+func Addresses(ranges []netip.Prefix) []netip.Addr {
+	var out []netip.Addr
+	for _, r := range ranges {
+		out = append(out, r.Masked().Addr().Next())
+	}
+	return out
+}
+
+// Service makes the Service of the cluster's DNS at addresses, one or one of each IP family,
+// unless there is one. It has no selector: each node announces itself.
+func Service(ctx context.Context, kube kubernetes.Interface, addresses []netip.Addr) error {
 	port := func(name string, protocol corev1.Protocol) corev1.ServicePort {
 		return corev1.ServicePort{Name: name, Protocol: protocol, Port: 53, TargetPort: intstr.FromInt32(53)}
 	}
 	services := kube.CoreV1().Services(metav1.NamespaceSystem)
 	if there, err := services.Get(ctx, ServiceName, metav1.GetOptions{}); err == nil {
-		return bring(ctx, kube, there)
+		return bring(ctx, kube, there, addresses)
+	}
+	var policy *corev1.IPFamilyPolicy // the API's default: one family
+	if len(addresses) > 1 {
+		policy = ptr.To(corev1.IPFamilyPolicyPreferDualStack)
 	}
 	_, err := services.Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceSystem, Name: ServiceName,
 			Labels:      map[string]string{"k8s-app": ServiceName, "kubernetes.io/name": "CoreDNS"},
-			Annotations: map[string]string{revisionAnnotation: revision},
+			Annotations: map[string]string{revisionAnnotation: revisionOf(addresses)},
 		},
 		Spec: corev1.ServiceSpec{
-			ClusterIP: address.String(),
-			Ports:     []corev1.ServicePort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP)},
+			ClusterIP: addresses[0].String(), ClusterIPs: texts(addresses), IPFamilyPolicy: policy,
+			Ports: []corev1.ServicePort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP)},
 			// Each node has one: pods go on asking theirs when another node dies.
 			TrafficDistribution: ptr.To(corev1.ServiceTrafficDistributionPreferSameNode),
 		},
@@ -69,21 +93,34 @@ func Service(ctx context.Context, kube kubernetes.Interface, address netip.Addr)
 }
 
 // bring brings a Service that an older version has made to today's revision. One with a
-// selector is an operator's own.
-func bring(ctx context.Context, kube kubernetes.Interface, there *corev1.Service) error {
-	if len(there.Spec.Selector) > 0 || there.Annotations[revisionAnnotation] != "" {
+// selector is an operator's own. In a cluster that has become one of two families it gets
+// its second address, once: an operator may take it away again.
+func bring(ctx context.Context, kube kubernetes.Interface, there *corev1.Service, addresses []netip.Addr) error {
+	was, is := there.Annotations[revisionAnnotation], revisionOf(addresses)
+	if len(there.Spec.Selector) > 0 || was == is || was == dualRevision {
 		return nil
 	}
 	there = there.DeepCopy()
-	metav1.SetMetaDataAnnotation(&there.ObjectMeta, revisionAnnotation, revision)
-	if there.Spec.TrafficDistribution == nil {
+	metav1.SetMetaDataAnnotation(&there.ObjectMeta, revisionAnnotation, is)
+	if was == "" && there.Spec.TrafficDistribution == nil {
 		there.Spec.TrafficDistribution = ptr.To(corev1.ServiceTrafficDistributionPreferSameNode)
+	}
+	if is == dualRevision && len(there.Spec.ClusterIPs) == 1 && there.Spec.ClusterIPs[0] == addresses[0].String() {
+		there.Spec.IPFamilyPolicy, there.Spec.ClusterIPs = ptr.To(corev1.IPFamilyPolicyPreferDualStack), texts(addresses)
+		there.Spec.IPFamilies = nil // as the addresses say
 	}
 	_, err := kube.CoreV1().Services(there.Namespace).Update(ctx, there, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
 		return nil // another server does the same, or an operator changes it: the next start looks again
 	}
 	return err
+}
+
+func texts(list []netip.Addr) (out []string) {
+	for _, a := range list {
+		out = append(out, a.String())
+	}
+	return out
 }
 
 // Endpoint puts the DNS of a node, which answers at address, behind the Service. It
@@ -108,17 +145,33 @@ func Endpoint(ctx context.Context, kube kubernetes.Interface, node string, addre
 	}
 }
 
-// Keep puts the DNS of a node behind the Service, and again whenever its slice was
-// deleted, by somebody who took the node for gone, until ctx ends. announced is called
-// after the first time.
-func Keep(ctx context.Context, kube kubernetes.Interface, node string, address netip.Addr, log *slog.Logger, announced func()) {
+// Keep puts the DNS of a node, which answers at addresses, behind the Service, and again
+// whenever one of its slices was deleted, by somebody who took the node for gone, until ctx
+// ends. announced is called after the first time.
+func Keep(ctx context.Context, kube kubernetes.Interface, node string, addresses []netip.Addr, log *slog.Logger, announced func()) {
+	var left atomic.Int32
+	left.Store(int32(len(addresses)))
+	var keeping sync.WaitGroup
+	for _, a := range addresses {
+		keeping.Go(func() {
+			keep(ctx, kube, node, a, log, func() {
+				if left.Add(-1) == 0 {
+					announced()
+				}
+			})
+		})
+	}
+	keeping.Wait()
+}
+
+func keep(ctx context.Context, kube kubernetes.Interface, node string, address netip.Addr, log *slog.Logger, announced func()) {
 	if !Endpoint(ctx, kube, node, address, log) {
 		return
 	}
 	announced()
 	informer := discoveryinformers.NewFilteredEndpointSliceInformer(kube, metav1.NamespaceSystem, 0, cache.Indexers{},
 		func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, ServiceName+"-"+node).String()
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, sliceName(node, address)).String()
 		})
 	deleted := make(chan struct{}, 1)
 	again := func() {
@@ -148,8 +201,8 @@ func Keep(ctx context.Context, kube kubernetes.Interface, node string, address n
 	}
 }
 
-// ServesAnnotation of a Node says that a DNS answers at the first address of the node's
-// pod range. It is how a machine that joined announces its own: it may write no
+// ServesAnnotation of a Node says that a DNS answers at the first address of each of the node's
+// pod ranges. It is how a machine that joined announces its own: it may write no
 // EndpointSlice, so the controllers do, and it cannot name another address.
 const ServesAnnotation = "wasmplane.dev/dns"
 
@@ -171,18 +224,29 @@ func Mark(ctx context.Context, kube kubernetes.Interface, node string, log *slog
 	}
 }
 
-// Slice is the EndpointSlice of a node's DNS.
+// sliceName is the EndpointSlice's. No two nodes have one of the same name.
+func sliceName(node string, address netip.Addr) string {
+	if address.Is6() {
+		return ServiceName + "6-" + node
+	}
+	return ServiceName + "-" + node
+}
+
+// Slice is the EndpointSlice of a node's DNS, for the family of the address.
 func Slice(node string, address netip.Addr, ready bool) *discoveryv1.EndpointSlice {
-	port := int32(53)
+	port, family := int32(53), discoveryv1.AddressTypeIPv4
+	if address.Is6() {
+		family = discoveryv1.AddressTypeIPv6
+	}
 	named := func(name string, protocol corev1.Protocol) discoveryv1.EndpointPort {
 		return discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: &port}
 	}
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceSystem, Name: ServiceName + "-" + node,
+			Namespace: metav1.NamespaceSystem, Name: sliceName(node, address),
 			Labels: map[string]string{discoveryv1.LabelServiceName: ServiceName, discoveryv1.LabelManagedBy: "wasmplane-dns"},
 		},
-		AddressType: discoveryv1.AddressTypeIPv4,
+		AddressType: family,
 		Endpoints: []discoveryv1.Endpoint{{
 			Addresses: []string{address.String()}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
 		}},

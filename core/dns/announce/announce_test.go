@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -21,13 +22,45 @@ import (
 func TestAServiceThatIsThereStaysAsItIs(t *testing.T) {
 	kube := fake.NewClientset()
 	for _, address := range []string{"10.96.0.10", "10.96.0.99"} {
-		if err := Service(t.Context(), kube, netip.MustParseAddr(address)); err != nil {
+		if err := Service(t.Context(), kube, []netip.Addr{netip.MustParseAddr(address)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s, err := kube.CoreV1().Services(metav1.NamespaceSystem).Get(t.Context(), ServiceName, metav1.GetOptions{})
 	if err != nil || s.Spec.ClusterIP != "10.96.0.10" || len(s.Spec.Ports) != 2 || s.Spec.Selector != nil {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A cluster that becomes one of two families gives its DNS a second address, once.
+func TestASecondFamily(t *testing.T) {
+	kube := fake.NewClientset()
+	one := []netip.Addr{netip.MustParseAddr("10.96.0.10")}
+	both := append(one, netip.MustParseAddr("fd00:96::a"))
+	bring := func(addresses []netip.Addr) *corev1.Service {
+		t.Helper()
+		if err := Service(t.Context(), kube, addresses); err != nil {
+			t.Fatal(err)
+		}
+		s, err := kube.CoreV1().Services(metav1.NamespaceSystem).Get(t.Context(), ServiceName, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if s := bring(one); s.Spec.IPFamilyPolicy != nil || len(s.Spec.ClusterIPs) != 1 {
+		t.Errorf("of one family: %+v", s.Spec)
+	}
+	s := bring(both)
+	if ptr.Deref(s.Spec.IPFamilyPolicy, "") != corev1.IPFamilyPolicyPreferDualStack || strings.Join(s.Spec.ClusterIPs, " ") != "10.96.0.10 fd00:96::a" {
+		t.Errorf("of two: %+v", s.Spec)
+	}
+	s.Spec.ClusterIPs, s.Spec.IPFamilyPolicy = s.Spec.ClusterIPs[:1], ptr.To(corev1.IPFamilyPolicySingleStack) // an operator
+	if _, err := kube.CoreV1().Services(metav1.NamespaceSystem).Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if s := bring(both); len(s.Spec.ClusterIPs) != 1 {
+		t.Errorf("what an operator took away is back: %+v", s.Spec)
 	}
 }
 
@@ -55,7 +88,7 @@ func TestAServiceOfAnOlderVersionIsBroughtToToday(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			kube := fake.NewClientset(c.there)
 			for range 2 {
-				if err := Service(t.Context(), kube, netip.MustParseAddr("10.96.0.10")); err != nil {
+				if err := Service(t.Context(), kube, []netip.Addr{netip.MustParseAddr("10.96.0.10")}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -112,7 +145,7 @@ func TestADeletedAnnouncementIsMadeAgain(t *testing.T) {
 	})
 	go func() {
 		defer close(ended)
-		Keep(ctx, kube, "a", netip.MustParseAddr("10.244.1.1"), slog.New(slog.DiscardHandler), func() { close(announced) })
+		Keep(ctx, kube, "a", []netip.Addr{netip.MustParseAddr("10.244.1.1")}, slog.New(slog.DiscardHandler), func() { close(announced) })
 	}()
 	<-announced
 	<-made

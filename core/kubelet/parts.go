@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	otelcodes "go.opentelemetry.io/otel/codes"
@@ -89,6 +91,25 @@ func (k *parts) cluster() spec.Cluster {
 		DNS: k.cfg.ClusterDNS, Domain: k.cfg.ClusterDomain, HostResolv: k.cfg.HostResolv, NodeName: k.cfg.NodeName,
 		HostIPs: k.node.IPs(),
 	}
+}
+
+// seen is a sandbox as the machine is to know it: of its addresses that of the node's own
+// family is first, whatever the runtime prefers.
+func (k *parts) seen(st *cri.PodSandboxStatus) pod.Sandbox {
+	sb := fromcri.Sandbox(st)
+	if own := k.node.IPs(); len(own) > 0 && len(sb.IPs) > 1 {
+		six := strings.Contains(own[0], ":")
+		slices.SortStableFunc(sb.IPs, func(a, b string) int {
+			if x, y := strings.Contains(a, ":") == six, strings.Contains(b, ":") == six; x != y {
+				if x {
+					return -1
+				}
+				return 1
+			}
+			return 0
+		})
+	}
+	return sb
 }
 
 func (k *parts) statusNode() status.Node {

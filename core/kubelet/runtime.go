@@ -90,7 +90,7 @@ func (k *Kubelet) runtimeEvent(ctx context.Context, ev *cri.ContainerEventRespon
 	if w == nil {
 		return
 	}
-	snap := pod.Snapshot{Sandboxes: []pod.Sandbox{fromcri.Sandbox(sb)}}
+	snap := pod.Snapshot{Sandboxes: []pod.Sandbox{k.seen(sb)}}
 	for _, c := range ev.GetContainersStatuses() {
 		snap.Containers = append(snap.Containers, k.container(ctx, w.identity(), c, sb.GetId()))
 	}

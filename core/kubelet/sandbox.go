@@ -44,7 +44,7 @@ func (w *worker) runSandbox(ctx context.Context, p *corev1.Pod, attempt uint32) 
 	if err != nil {
 		return nil, fmt.Errorf("ask for the sandbox that was made: %w", err)
 	}
-	sb := fromcri.Sandbox(st)
+	sb := w.seen(st)
 	return &sb, nil
 }
 
@@ -61,7 +61,7 @@ func (w *worker) observeSandboxes(ctx context.Context) {
 			continue
 		}
 		if st, err := w.cfg.Engine.SandboxStatus(ctx, sb.Id); err == nil {
-			snap.Sandboxes = append(snap.Sandboxes, fromcri.Sandbox(st))
+			snap.Sandboxes = append(snap.Sandboxes, w.seen(st))
 		}
 	}
 	w.send(pod.Observed{Snapshot: snap})

@@ -44,14 +44,13 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	// PodCIDRs are the networks of pods. What comes from them is inside the cluster.
 	PodCIDRs []netip.Prefix
-	// ServiceCIDRs are the networks of Services: what goes to an address or port
-	// there that no Service has is refused, and does not leave the node.
+	// ServiceCIDRs are the networks of Services, one or one of each IP family; there is a
+	// table for each. What goes to an address or port there that no Service has is refused,
+	// and does not leave the node.
 	ServiceCIDRs []netip.Prefix
 	// ReservedTCPPorts of the node's own addresses are no Service's, whatever it asks for:
 	// the API's, the kubelet's, ssh.
 	ReservedTCPPorts []int32
-	// IPv6 adds a table for IPv6; IPv4 is always served.
-	IPv6 bool
 	// Check is how often the table is looked at for what others did to it; default 30 s.
 	Check time.Duration
 	// Log tells of failures; default: nothing is logged.
@@ -122,10 +121,13 @@ func New(cfg Config) (*Proxy, error) {
 	return p, p.follow()
 }
 
+// families are those that Services have. Addresses of others lead nowhere.
 func families(cfg Config) []family {
-	list := []family{{word: "ip"}}
-	if cfg.IPv6 {
-		list = append(list, family{ip6: true, word: "ip6"})
+	var list []family
+	for _, f := range []family{{word: "ip"}, {ip6: true, word: "ip6"}} {
+		if slices.ContainsFunc(cfg.ServiceCIDRs, func(p netip.Prefix) bool { return f.fits(p.Addr()) }) {
+			list = append(list, f)
+		}
 	}
 	return list
 }

@@ -160,11 +160,14 @@ func (e *Engine) RunSandbox(_ context.Context, c *cri.PodSandboxConfig, handler 
 		Linux: &cri.LinuxPodSandboxStatus{Namespaces: &cri.Namespace{Options: c.GetLinux().GetSecurityContext().GetNamespaceOptions()}},
 	}
 	if st.GetLinux().GetNamespaces().GetOptions().GetNetwork() != cri.NamespaceMode_NODE {
-		ip, err := e.cfg.Network.take()
+		ips, err := e.cfg.Network.take()
 		if err != nil {
 			return "", err
 		}
-		st.Network = &cri.PodSandboxNetworkStatus{Ip: ip}
+		st.Network = &cri.PodSandboxNetworkStatus{Ip: ips[0]}
+		for _, ip := range ips[1:] {
+			st.Network.AdditionalIps = append(st.Network.AdditionalIps, &cri.PodIP{Ip: ip})
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -192,7 +195,7 @@ func (e *Engine) StopSandbox(_ context.Context, id string) error {
 	st := clone(sb.status)
 	st.State = cri.PodSandboxState_SANDBOX_NOTREADY
 	if st.Network != nil {
-		e.cfg.Network.give(st.Network.Ip)
+		e.cfg.Network.give(st.Network)
 	}
 	sb.status = st
 	e.emit(sb, id, cri.ContainerEventType_CONTAINER_STOPPED_EVENT)

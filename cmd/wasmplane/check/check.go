@@ -27,7 +27,7 @@ func Run(ctx context.Context, w io.Writer, c *config.Configuration, dataDir stri
 	if err != nil {
 		return fmt.Errorf("data directory %s: %w", dataDir, err)
 	}
-	look := func(ctx context.Context, w io.Writer) bool { return host(ctx, w) && clock(ctx, w, datadir.Dir(abs)) }
+	look := func(ctx context.Context, w io.Writer) bool { return host(ctx, w, c) && clock(ctx, w, datadir.Dir(abs)) }
 	if cis {
 		s, err := open(c, datadir.Dir(abs))
 		if err != nil {
@@ -55,8 +55,8 @@ func clock(ctx context.Context, w io.Writer, dir datadir.Dir) (ok bool) {
 }
 
 // host tells what this machine lacks for a real node, and whether one can run here.
-func host(ctx context.Context, w io.Writer) (ok bool) {
-	fatal, restrictions := machine.CheckHost(ctx)
+func host(ctx context.Context, w io.Writer, c *config.Configuration) (ok bool) {
+	fatal, restrictions := machine.CheckHost(ctx, c)
 	for _, p := range append(fatal, restrictions...) {
 		fmt.Fprintln(w, "-", p)
 	}

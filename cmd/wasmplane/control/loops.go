@@ -6,7 +6,7 @@ package control
 
 import (
 	"context"
-	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,8 +51,7 @@ func Loops(ctx context.Context, c *process.Component, keys Keys) error {
 		BootstrapTokens: c.Options.Config.APIServer.BootstrapTokens,
 		PodGroups:       c.Options.Config.FeatureGates[config.GenericWorkload],
 		NodeIPAM: nodeipam.Config{
-			CIDRs:    []string{c.Options.Config.Cluster.PodCIDR},
-			NodeBits: []int{c.Options.Config.Cluster.NodeCIDRMaskSize},
+			CIDRs: strings.Split(c.Options.Config.Cluster.PodCIDR, ","), NodeBits: c.Options.Config.Cluster.NodeBits(),
 		},
 		NodeLifecycle: nodelifecycle.Config{MonitorGrace: time.Duration(c.Options.Config.Controllers.NodeMonitorGracePeriod)},
 		LoadBalancer:  loadBalancer(c.Options.Config),
@@ -71,11 +70,7 @@ func Loops(ctx context.Context, c *process.Component, keys Keys) error {
 // clusterNames are those that no node may serve by.
 func clusterNames(c *config.Configuration) *approval.Names {
 	n := &approval.Names{Server: c.APIServer.SubjectAltNames, Domain: c.Cluster.Domain}
-	for _, text := range []string{c.Cluster.ServiceCIDR, c.Cluster.PodCIDR} {
-		if p, err := netip.ParsePrefix(text); err == nil { // a component of its own may not know them
-			n.Networks = append(n.Networks, p)
-		}
-	}
+	n.Networks = append(c.Cluster.ServiceNetworks(), c.Cluster.PodNetworks()...) // none where a component of its own does not know them
 	return n
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
@@ -22,10 +23,10 @@ import (
 	"github.com/wasmplane/wasmplane/core/pki"
 )
 
-// CheckHost lists what this machine lacks for a real node and how to get it, and
+// CheckHost lists what this machine lacks for a real node of a cluster and how to get it, and
 // with what restrictions one runs here.
-func CheckHost(ctx context.Context) (fatal, restrictions []string) {
-	for _, p := range linuxhost.Check(ctx) {
+func CheckHost(ctx context.Context, c *config.Configuration) (fatal, restrictions []string) {
+	for _, p := range problems(ctx, c) {
 		if p.Warning {
 			restrictions = append(restrictions, p.String())
 			continue
@@ -35,9 +36,19 @@ func CheckHost(ctx context.Context) (fatal, restrictions []string) {
 	return fatal, restrictions
 }
 
-// RequireHost fails where this machine cannot be a real node, and says what it lacks.
-func RequireHost(ctx context.Context) error {
-	if err := linuxhost.Fatal(linuxhost.Check(ctx)); err != nil {
+func problems(ctx context.Context, c *config.Configuration) []linuxhost.Problem {
+	out := linuxhost.Check(ctx)
+	if slices.ContainsFunc(c.Cluster.PodNetworks(), func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		if p := linuxhost.CheckIPv6(); p != nil {
+			out = append(out, *p)
+		}
+	}
+	return out
+}
+
+// RequireHost fails where this machine cannot be a real node of a cluster, and says what it lacks.
+func RequireHost(ctx context.Context, c *config.Configuration) error {
+	if err := linuxhost.Fatal(problems(ctx, c)); err != nil {
 		return fmt.Errorf("this machine cannot be a real node:\n%w\nsimulated nodes work without: wasmplane up --nodes simulated:3", err)
 	}
 	return nil
@@ -110,11 +121,11 @@ func removeNode(ctx context.Context, o process.Options) error {
 }
 
 func removeRoutes(podCIDR string) error {
-	pods, err := netip.ParsePrefix(podCIDR)
+	pods, err := config.ParseNetworks(podCIDR)
 	if err != nil {
 		return nil //nolint:nilerr // a cluster that never began has none
 	}
-	return route.Remove(pods)
+	return route.Remove(pods...)
 }
 
 // WriteState leaves to later commands (down, status, image) what a kubelet by itself has

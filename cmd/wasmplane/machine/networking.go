@@ -45,11 +45,11 @@ func NewNetworking(c *process.Component, dnsConfig *rest.Config) (*Networking, e
 	if err != nil {
 		return nil, err
 	}
-	pods, err := netip.ParsePrefix(c.Options.Config.Cluster.PodCIDR)
+	pods, err := config.ParseNetworks(c.Options.Config.Cluster.PodCIDR)
 	if err != nil {
 		return nil, fmt.Errorf("cluster.podCIDR: %w", err)
 	}
-	services, err := netip.ParsePrefix(c.Options.Config.Cluster.ServiceCIDR)
+	services, err := config.ParseNetworks(c.Options.Config.Cluster.ServiceCIDR)
 	if err != nil {
 		return nil, fmt.Errorf("cluster.serviceCIDR: %w", err)
 	}
@@ -66,7 +66,7 @@ func NewNetworking(c *process.Component, dnsConfig *rest.Config) (*Networking, e
 	}
 	n.service, err = proxy.New(proxy.Config{
 		Table: linuxhost.NamesOf(c.Options.Config.Cluster.Name).Table("services"), Node: c.Options.Config.Node.Name,
-		Informers: n.informers, PodCIDRs: []netip.Prefix{pods}, ServiceCIDRs: []netip.Prefix{services}, Log: c.Options.Logger,
+		Informers: n.informers, PodCIDRs: pods, ServiceCIDRs: services, Log: c.Options.Logger,
 		ReservedTCPPorts: ReservedPorts(c.Options.Config),
 	})
 	if err != nil {
@@ -141,22 +141,27 @@ func closeWhen(first <-chan struct{}, then chan<- struct{}) func(context.Context
 	}
 }
 
-// DNS answers names at the address that this node's pods have their gateway at.
+// DNS answers names at the addresses that this node's pods have their gateways at.
 func (n *Networking) DNS(ctx context.Context) error {
 	if !n.component.Options.Config.DNS.Enabled {
 		close(n.dnsReady)
 		<-ctx.Done()
 		return nil
 	}
-	return followPodCIDR(ctx, n.set.Kube, n.component.Options.Config.Node.Name, func(ctx context.Context, own netip.Prefix) error {
-		return n.serveNames(ctx, own.Masked().Addr().Next())
+	return followPodCIDRs(ctx, n.set.Kube, n.component.Options.Config.Node.Name, func(ctx context.Context, own []netip.Prefix) error {
+		return n.serveNames(ctx, announce.Addresses(own))
 	})
 }
 
-// serveNames serves at address. The pod network, which the kubelet sets up, may come
+// serveNames serves at addresses. The pod network, which the kubelet sets up, may come
 // later than this.
-func (n *Networking) serveNames(ctx context.Context, address netip.Addr) error {
-	pods := netip.MustParsePrefix(n.component.Options.Config.Cluster.PodCIDR) // checked by Complete
+func (n *Networking) serveNames(ctx context.Context, addresses []netip.Addr) error {
+	clients := n.component.Options.Config.Cluster.PodNetworks()
+	var listen []netip.AddrPort
+	for _, a := range addresses {
+		clients = append(clients, netip.PrefixFrom(a, a.BitLen()))
+		listen = append(listen, netip.AddrPortFrom(a, 53))
+	}
 	upstream, err := resolvers(n.component.Options.Config.DNS.Upstream)
 	if err != nil {
 		return err
@@ -164,13 +169,13 @@ func (n *Networking) serveNames(ctx context.Context, address netip.Addr) error {
 	backoff := run.Backoff{First: 20 * time.Millisecond, Longest: time.Second}
 	for {
 		s, err := dns.New(dns.Config{
-			Client: n.dnsConfig, Listen: []netip.AddrPort{netip.AddrPortFrom(address, 53)}, Domain: n.component.Options.Config.Cluster.Domain,
-			Upstream: upstream, Clients: []netip.Prefix{pods, netip.PrefixFrom(address, address.BitLen())}, Log: n.component.Options.Logger,
+			Client: n.dnsConfig, Listen: listen, Domain: n.component.Options.Config.Cluster.Domain,
+			Upstream: upstream, Clients: clients, Log: n.component.Options.Logger,
 		})
 		if err != nil {
 			return err
 		}
-		err = run.Parallel(s.Run, func(ctx context.Context) error { return n.announce(ctx, s, address) })(ctx)
+		err = run.Parallel(s.Run, func(ctx context.Context) error { return n.announce(ctx, s, addresses) })(ctx)
 		if !errors.Is(err, syscall.EADDRNOTAVAIL) {
 			return err
 		}
@@ -197,7 +202,7 @@ func resolvers(configured []string) ([]netip.AddrPort, error) {
 }
 
 // announce puts this node's DNS behind the Service, under the DNS's identity.
-func (n *Networking) announce(ctx context.Context, s *dns.Server, address netip.Addr) error {
+func (n *Networking) announce(ctx context.Context, s *dns.Server, addresses []netip.Addr) error {
 	if !run.Await(ctx, s.Ready()) {
 		return nil
 	}
@@ -212,7 +217,7 @@ func (n *Networking) announce(ctx context.Context, s *dns.Server, address netip.
 	if err != nil {
 		return err
 	}
-	announce.Keep(ctx, set.Kube, n.component.Options.Config.Node.Name, address, n.component.Options.Logger, n.announced)
+	announce.Keep(ctx, set.Kube, n.component.Options.Config.Node.Name, addresses, n.component.Options.Logger, n.announced)
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -61,7 +62,7 @@ import (
 type Node struct {
 	component *process.Component
 	serving   Serving
-	address   netip.Addr
+	addresses []netip.Addr // the first is of the cluster's own family
 	mtu       int          // of pods' links, in the network that is ours
 	port      atomic.Int32 // of its server; 0 = it does not listen yet
 
@@ -72,22 +73,22 @@ type Node struct {
 
 // NewNode is the node that c runs, whose server has a certificate from serving.
 func NewNode(c *process.Component, serving ServingOf) (*Node, error) {
-	address, err := HostAddress(c.Options.Config)
+	addresses, err := HostAddresses(c.Options.Config)
 	if err != nil {
 		return nil, err
 	}
 	mtu := 0
 	if own := c.Options.Config.Node; own.CNIConfigDir == "" && own.CRIEndpoint == "" {
-		if mtu, err = route.MTU(route.Backend(own.PodNetwork.Backend), address, own.PodNetwork.MTU); err != nil {
+		if mtu, err = route.MTU(route.Backend(own.PodNetwork.Backend), addresses[0], own.PodNetwork.MTU, c.Options.Config.Cluster.PodNetworks()); err != nil {
 			return nil, err
 		}
 	}
-	with, err := serving(c.Options.Config.Node.Name, address)
+	with, err := serving(c.Options.Config.Node.Name, addresses)
 	if err != nil {
 		return nil, err
 	}
 	return &Node{
-		component: c, serving: with, address: address, mtu: mtu,
+		component: c, serving: with, addresses: addresses, mtu: mtu,
 		runtime: make(chan *realnode.Node, 1), began: make(chan struct{}), ready: make(chan struct{}),
 	}, nil
 }
@@ -189,7 +190,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	}
 	g, err := linuxhost.New(linuxhost.Config{
 		NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), LogRoot: c.Node.LogDir, LinkRoot: c.Node.LogLinkDir,
-		Reserved: system.list, CgroupRoot: names.PodsCgroup(), NodeIPs: []string{n.address.String()}, MaxPods: c.Node.MaxPods, Evict: c.Node.EvictionHard,
+		Reserved: system.list, CgroupRoot: names.PodsCgroup(), NodeIPs: texts(n.addresses), MaxPods: c.Node.MaxPods, Evict: c.Node.EvictionHard,
 		Version: version.Get().GitVersion, Logger: n.component.Options.Logger,
 	})
 	if err != nil {
@@ -289,7 +290,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		Health:           claimed,
 		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port(), Fresh: devices.Fresh()},
 		ReservedTCPPorts: ReservedPorts(c, door.Port()),
-		ClusterDNS:       []string{DNSAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: spec.ReadResolv("/etc/resolv.conf"),
+		ClusterDNS:       texts(DNSAddresses(c)[:1]), ClusterDomain: c.Cluster.Domain, HostResolv: spec.ReadResolv("/etc/resolv.conf"),
 		SeccompRoot: filepath.Join(kubeletRoot(n.component.Options), "seccomp"),
 		ImagesHigh:  c.Node.ImageGCHighThresholdPercent, ImagesLow: c.Node.ImageGCLowThresholdPercent, Logger: n.component.Options.Logger,
 		Tracer: n.component.Tracer,
@@ -377,7 +378,7 @@ func (m metered) VolumeUsage(ctx context.Context, uid types.UID) []volume.Measur
 func (n *Node) routes(kube kubernetes.Interface) func(context.Context) error {
 	c := n.component.Options.Config
 	return func(ctx context.Context) error {
-		pods, err := netip.ParsePrefix(c.Cluster.PodCIDR)
+		pods, err := config.ParseNetworks(c.Cluster.PodCIDR)
 		if err != nil {
 			return fmt.Errorf("cluster.podCIDR: %w", err)
 		}
@@ -449,12 +450,12 @@ func listenKubelet(ctx context.Context, c *config.Configuration) (net.Listener, 
 // setNetwork sets the pod network up once the node has its range, and has the node
 // say that it is ready as soon as the runtime has noticed.
 func (n *Node) setNetwork(ctx context.Context, kube kubernetes.Interface, rt *realnode.Node, k *kubelet.Kubelet) error {
-	cluster, err := netip.ParsePrefix(n.component.Options.Config.Cluster.PodCIDR)
+	cluster, err := config.ParseNetworks(n.component.Options.Config.Cluster.PodCIDR)
 	if err != nil {
 		return fmt.Errorf("cluster.podCIDR: %w", err)
 	}
-	return followPodCIDR(ctx, kube, n.component.Options.Config.Node.Name, func(ctx context.Context, own netip.Prefix) error {
-		if err := rt.SetPodCIDRs(ctx, []netip.Prefix{own}, []netip.Prefix{cluster}); err != nil {
+	return followPodCIDRs(ctx, kube, n.component.Options.Config.Node.Name, func(ctx context.Context, own []netip.Prefix) error {
+		if err := rt.SetPodCIDRs(ctx, own, cluster); err != nil {
 			return fmt.Errorf("set up the pod network: %w", err)
 		}
 		const attempts = 9 // some 3 s
@@ -476,18 +477,28 @@ func ownNode(kube kubernetes.Interface, name string) informers.SharedInformerFac
 	}))
 }
 
-// followPodCIDR calls set with the node's pod range, once it has one, and waits for
-// ctx's end. A node's range never changes.
-func followPodCIDR(ctx context.Context, kube kubernetes.Interface, name string, set func(context.Context, netip.Prefix) error) error {
+// followPodCIDRs calls set with the node's pod ranges, once it has some, and again when it
+// has others: those of a node never change, but it may have been deleted and made anew. set
+// works until its context ends.
+func followPodCIDRs(ctx context.Context, kube kubernetes.Interface, name string, set func(context.Context, []netip.Prefix) error) error {
 	inf := ownNode(kube, name)
-	ranges := make(chan string, 1)
+	ranges := make(chan []string, 1)
+	var last []string // of the informer's goroutine alone
 	tell := func(o any) {
-		if node, ok := o.(*corev1.Node); ok && node.Spec.PodCIDR != "" {
-			select {
-			case ranges <- node.Spec.PodCIDR:
-			default:
-			}
+		node, ok := o.(*corev1.Node)
+		if !ok {
+			return
 		}
+		has := podCIDRs(node)
+		if len(has) == 0 || slices.Equal(has, last) {
+			return
+		}
+		last = has
+		select {
+		case <-ranges: // nobody has taken the older ones
+		default:
+		}
+		ranges <- has
 	}
 	if _, err := inf.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: tell, UpdateFunc: func(_, o any) { tell(o) },
@@ -498,30 +509,73 @@ func followPodCIDR(ctx context.Context, kube kubernetes.Interface, name string, 
 	defer inf.Shutdown()
 	defer cancel()
 	inf.Start(ctx.Done())
+	var own []string
 	select {
 	case <-ctx.Done():
 		return nil
-	case r := <-ranges:
-		own, err := netip.ParsePrefix(r)
-		if err != nil {
-			return fmt.Errorf("spec.podCIDR of node %s: %w", name, err)
-		}
-		if err := set(ctx, own); err != nil {
+	case own = <-ranges:
+	}
+	for own != nil {
+		var err error
+		if own, err = during(ctx, name, own, ranges, set); err != nil {
 			return err
 		}
 	}
-	<-ctx.Done()
 	return nil
 }
 
-// DNSAddress is the tenth of the Services' network, as everywhere.
-func DNSAddress(c *config.Configuration) netip.Addr {
-	p := netip.MustParsePrefix(c.Cluster.ServiceCIDR) // checked by Complete
-	a := p.Masked().Addr()
-	for range 10 {
-		a = a.Next()
+// during has set work with ranges until there are others, which it returns; none where ctx has ended.
+func during(ctx context.Context, name string, own []string, ranges <-chan []string, set func(context.Context, []netip.Prefix) error) ([]string, error) {
+	parsed, err := config.ParseNetworks(strings.Join(own, ","))
+	if err != nil {
+		return nil, fmt.Errorf("spec.podCIDRs of node %s: %w", name, err)
 	}
-	return a
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	done := run.Go("the pod ranges of node "+name, func() error { return set(working, parsed) })
+	select {
+	case <-ctx.Done():
+		return nil, <-done
+	case next := <-ranges:
+		stop()
+		return next, <-done
+	case err := <-done:
+		if err != nil {
+			return nil, err
+		}
+	}
+	select { // it was done at once
+	case <-ctx.Done():
+		return nil, nil
+	case next := <-ranges:
+		return next, nil
+	}
+}
+
+func podCIDRs(node *corev1.Node) []string {
+	if len(node.Spec.PodCIDRs) == 0 && node.Spec.PodCIDR != "" {
+		return []string{node.Spec.PodCIDR}
+	}
+	return node.Spec.PodCIDRs
+}
+
+func texts(list []netip.Addr) (out []string) {
+	for _, a := range list {
+		out = append(out, a.String())
+	}
+	return out
+}
+
+// DNSAddresses are the tenth of each of the Services' networks, as everywhere.
+func DNSAddresses(c *config.Configuration) (out []netip.Addr) {
+	for _, p := range c.Cluster.ServiceNetworks() {
+		a := p.Addr()
+		for range 10 {
+			a = a.Next()
+		}
+		out = append(out, a)
+	}
+	return out
 }
 
 // Ready is closed when the kubelet follows the API.

@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/wasmplane/wasmplane/core/config"
@@ -13,7 +14,7 @@ func TestTheDNSHasTheTenthAddressOfServices(t *testing.T) {
 	if err := c.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	if got := DNSAddress(c).String(); got != "10.96.0.10" {
+	if got := texts(DNSAddresses(c)); !slices.Equal(got, []string{"10.96.0.10"}) {
 		t.Errorf("the DNS is at %s", got)
 	}
 }

@@ -30,13 +30,13 @@ type Serving struct {
 	Renew func(context.Context) error
 }
 
-// ServingOf is what the server of a node at an address has.
-type ServingOf func(node string, address netip.Addr) (Serving, error)
+// ServingOf is what the server of a node at some addresses has.
+type ServingOf func(node string, addresses []netip.Addr) (Serving, error)
 
 // SignedBy takes certificates of an authority whose key this process has, and renews.
 func SignedBy(authority *pki.Authority) ServingOf {
-	return func(node string, address netip.Addr) (Serving, error) {
-		pair, err := authority.KubeletServing(node, address.String(), "127.0.0.1", node)
+	return func(node string, addresses []netip.Addr) (Serving, error) {
+		pair, err := authority.KubeletServing(node, append(texts(addresses), "127.0.0.1", node)...)
 		if err != nil {
 			return Serving{}, err
 		}
@@ -47,7 +47,7 @@ func SignedBy(authority *pki.Authority) ServingOf {
 // SignedByCluster takes certificates that the cluster signs, and keeps them in dir. The
 // node's own identity asks for them.
 func SignedByCluster(dir string, own *rest.Config, log *slog.Logger) ServingOf {
-	return func(node string, address netip.Addr) (Serving, error) {
+	return func(node string, addresses []netip.Addr) (Serving, error) {
 		roots, err := process.Roots(own)
 		if err != nil {
 			return Serving{}, fmt.Errorf("the authority by which a kubelet knows the API server: %w", err)
@@ -59,7 +59,7 @@ func SignedByCluster(dir string, own *rest.Config, log *slog.Logger) ServingOf {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return Serving{}, fmt.Errorf("make the folder of the node's certificates: %w", err)
 		}
-		renewal, err := join.RenewServing(dir, node, address.AsSlice(), set.Kube, log)
+		renewal, err := join.RenewServing(dir, node, addresses, set.Kube, log)
 		if err != nil {
 			return Serving{}, err
 		}

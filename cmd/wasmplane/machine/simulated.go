@@ -6,13 +6,13 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 
 	"k8s.io/component-base/version"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
@@ -50,11 +50,11 @@ func Simulate(ctx context.Context, local process.Local, authority *pki.Authority
 	if sim.feeds, err = feeds.New(set.Kube, ""); err != nil {
 		return nil, err
 	}
-	pods, err := netip.ParsePrefix(local.Options.Config.Cluster.PodCIDR)
+	pods, err := config.ParseNetworks(local.Options.Config.Cluster.PodCIDR)
 	if err != nil {
 		return nil, fmt.Errorf("cluster.podCIDR: %w", err)
 	}
-	network, err := simulated.NewNetwork(pods)
+	network, err := simulated.NewNetwork(pods...)
 	if err != nil {
 		return nil, err
 	}

@@ -139,7 +139,7 @@ func (s Shell) join(ctx context.Context, cfg *config.Configuration, dir datadir.
 	}
 	// Whatever can fail on this machine fails before the cluster hears of it.
 	if cfg.Node.CRIEndpoint == "" {
-		if err := machine.RequireHost(ctx); err != nil {
+		if err := machine.RequireHost(ctx, cfg); err != nil {
 			return err
 		}
 	}

@@ -66,7 +66,7 @@ func (s Shell) serverConfig(ctx context.Context, cfg *config.Configuration, dir 
 		return c, errors.New("node.mode: simulated nodes are for a cluster of one machine: join with mode real or none")
 	}
 	if cfg.Node.Mode.Real && cfg.Node.CRIEndpoint == "" {
-		if err := machine.RequireHost(ctx); err != nil {
+		if err := machine.RequireHost(ctx, cfg); err != nil {
 			return c, err
 		}
 	}
@@ -79,8 +79,11 @@ func (s Shell) serverConfig(ctx context.Context, cfg *config.Configuration, dir 
 			Server: server, Token: token, Node: cfg.Node.Name, Machine: id, Names: namesOf(cfg), Version: version.Get().GitVersion,
 			Report: func(step string) { fmt.Fprintln(s.Out, " ", step) },
 		},
-		PKI: dir.PKI(), File: dir.Server(), Listen: cfg.APIServer.Listen, PeerPort: cfg.Store.PeerPort, Host: cfg.Node.Address,
+		PKI: dir.PKI(), File: dir.Server(), Listen: cfg.APIServer.Listen, PeerPort: cfg.Store.PeerPort,
 		Node: cfg.Node.Mode.Real,
+	}
+	if own := cfg.Node.Addresses(); len(own) > 0 {
+		c.Host = own[0].String()
 	}
 	if c.Wants, err = wants(cfg); err != nil {
 		return c, err

@@ -21,12 +21,7 @@ func OperatorsDial(o Options) *dial.Policy {
 // cluster's own networks and this machine's own addresses, should these be public.
 func tenantsDial(o Options) *dial.Policy {
 	allowed, _ := o.Config.Egress.Networks()
-	var own []netip.Prefix
-	for _, text := range []string{o.Config.Cluster.PodCIDR, o.Config.Cluster.ServiceCIDR} {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			own = append(own, p)
-		}
-	}
+	own := append(o.Config.Cluster.PodNetworks(), o.Config.Cluster.ServiceNetworks()...)
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
 		o.Logger.Warn("could not list this machine's addresses, which sources of tenants' plugins must not lead to", "error", err)

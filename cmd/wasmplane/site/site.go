@@ -15,6 +15,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/pki"
 )
@@ -23,10 +24,10 @@ import (
 type Site struct {
 	Options   process.Options // the API's port is named, also where the caller left it open
 	Authority *pki.Authority
-	Advertise netip.Addr   // where pods and other machines reach the API
-	Port      int          // of the API
-	Services  netip.Prefix // the cluster IPs of Services
-	Around    join.Server  // what it knows of other servers
+	Advertise netip.Addr     // where pods and other machines reach the API
+	Port      int            // of the API
+	Services  []netip.Prefix // the cluster IPs of Services, the cluster's own family first
+	Around    join.Server    // what it knows of other servers
 }
 
 // Open finds out where the server stands, and makes or reads its keys.
@@ -40,8 +41,11 @@ func Open(ctx context.Context, o process.Options) (s Site, err error) {
 		return Site{}, err
 	}
 	s.Around = around
-	if s.Services, err = netip.ParsePrefix(s.Options.Config.Cluster.ServiceCIDR); err != nil {
+	if s.Services, err = config.ParseNetworks(s.Options.Config.Cluster.ServiceCIDR); err != nil {
 		return Site{}, fmt.Errorf("cluster.serviceCIDR: %w", err)
+	}
+	if s.Services[0].Addr().Is6() && s.Advertise.Is4() {
+		return Site{}, fmt.Errorf("apiserver.listen: %s is IPv4, and pods reach the API by a Service of IPv6 (the first network of cluster.serviceCIDR): listen at an IPv6 address of this machine, or at all ([::]:%d)", s.Advertise, s.Port)
 	}
 	host, _, _ := net.SplitHostPort(s.Options.Config.APIServer.Listen)
 	hosts := append([]string{s.Advertise.String()}, s.Options.Config.APIServer.SubjectAltNames...)
@@ -51,9 +55,13 @@ func Open(ctx context.Context, o process.Options) (s Site, err error) {
 	if name, err := os.Hostname(); err == nil {
 		hosts = append(hosts, name)
 	}
+	var first []netip.Addr
+	for _, p := range s.Services {
+		first = append(first, p.Addr().Next())
+	}
 	s.Authority, err = pki.Open(pki.Config{
 		Dir: s.Options.Dir.PKI(), ClusterDomain: s.Options.Config.Cluster.Domain,
-		ServiceIPs: []netip.Addr{s.Services.Masked().Addr().Next()}, Hosts: hosts, Log: s.Options.Logger,
+		ServiceIPs: first, Hosts: hosts, Log: s.Options.Logger,
 	})
 	return s, err
 }

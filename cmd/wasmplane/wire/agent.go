@@ -30,13 +30,16 @@ func Agent(ctx context.Context, o Options, ready func(Info)) error {
 	if err := join.Ended(ctx, o.Dir.Member(), time.Now); err != nil {
 		return err
 	}
+	servers := serversOf(o.Dir, m, o.Logger)
+	if m, err = m.Refresh(ctx, o.Dir.Member(), memberVia(o.Dir, m, servers)); err != nil {
+		return err
+	}
+	o.Config = m.Configure(o.Config)
 	if o.Config.Node.CRIEndpoint == "" {
-		if err := machine.RequireHost(ctx); err != nil {
+		if err := machine.RequireHost(ctx, o.Config); err != nil {
 			return err
 		}
 	}
-	o.Config = m.Configure(o.Config)
-	servers := serversOf(o.Dir, m, o.Logger)
 	o.API = memberVia(o.Dir, m, servers)
 	// Known before anything is put on this host, so that `down` can take it away again.
 	if err := machine.WriteState(o, "https://"+m.Server); err != nil {

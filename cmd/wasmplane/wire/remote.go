@@ -39,7 +39,7 @@ func Kubelet(ctx context.Context, o Options, ready func(Info)) error {
 		return fmt.Errorf("a kubelet by itself runs this machine as a node; simulated nodes run with `wasmplane up --nodes %s`", o.Config.Node.Mode)
 	}
 	if o.Config.Node.CRIEndpoint == "" {
-		if err := machine.RequireHost(ctx); err != nil {
+		if err := machine.RequireHost(ctx, o.Config); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ package wire
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -51,7 +52,7 @@ func newResources(ctx context.Context, b base, st *storage, plugins *process.Plu
 	}
 	if r.registries, err = registry.New(registry.Config{
 		Contract: b.contract, Store: st.store, Cache: st.cache, Admission: admit.Chain, Authorizer: may.Chain,
-		Services: allocation.Ranges{CIDRs: []string{b.Services.String()}}, Roles: rbac.Guard{RBAC: may.roles, Chain: may.Chain},
+		Services: allocation.Ranges{CIDRs: strings.Split(b.Options.Config.Cluster.ServiceCIDR, ",")}, Roles: rbac.Guard{RBAC: may.roles, Chain: may.Chain},
 		Computed: map[schema.GroupResource]reader.Computed{
 			{Group: api.MetricsGroup, Resource: "nodes"}: r.usage.Nodes,
 			{Group: api.MetricsGroup, Resource: "pods"}:  r.usage.Pods,

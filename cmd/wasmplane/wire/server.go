@@ -117,7 +117,7 @@ func (s *server) trials(points []abi.Point) func() whyapi.Trials {
 // newBootstrap writes what a new cluster begins with.
 func newBootstrap(b base) (*bootstrap.Bootstrap, error) {
 	return bootstrap.New(bootstrap.Config{
-		Client: b.internal.Kube, ServiceCIDRs: []netip.Prefix{b.Services}, Endpoint: netip.AddrPortFrom(b.Advertise, uint16(b.Port)),
+		Client: b.internal.Kube, ServiceCIDRs: b.Services, Endpoint: netip.AddrPortFrom(b.Advertise, uint16(b.Port)),
 		ClientCA: b.Authority.CAPEM(), FrontProxyCA: b.Authority.FrontProxyCAPEM(),
 		FrontProxyNames: []string{pki.FrontProxyClient().User}, Log: b.Options.Logger,
 		Cluster: bootstrap.Cluster{
@@ -191,7 +191,7 @@ func (s *server) dnsService(ctx context.Context) error {
 		return nil
 	}
 	if s.Options.Config.DNS.Enabled {
-		if err := announce.Service(ctx, s.internal.Kube, machine.DNSAddress(s.Options.Config)); err != nil && ctx.Err() == nil {
+		if err := announce.Service(ctx, s.internal.Kube, machine.DNSAddresses(s.Options.Config)); err != nil && ctx.Err() == nil {
 			s.Options.Logger.ErrorContext(ctx, "the Service of the cluster's DNS could not be made", "error", err)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 func Up(ctx context.Context, o Options, ready func(Info)) error {
 	mode := o.Config.Node.Mode
 	if mode.Real && o.Config.Node.CRIEndpoint == "" {
-		if err := machine.RequireHost(ctx); err != nil {
+		if err := machine.RequireHost(ctx, o.Config); err != nil {
 			return err
 		}
 	}

@@ -17,12 +17,15 @@ import (
 // machines MACHINE... makes network namespaces that stand for machines beside this one, on
 // one link: IN_a is what runs a program in machine a, DATA_a its data directory, NAME_a what
 // it may call what it takes on the kernel that all share; ADDRESS is this machine's address
-// on the link, PORT the one that is free for its API. All is taken away at the end, however that comes.
+// on the link, ADDRESS6 that of IPv6, PORT the one that is free for its API. All is taken away
+// at the end, however that comes.
+//
+// machines -ipv6 MACHINE... gives the link no IPv4.
 //
 // machines -apart MACHINE... gives each a link of its own (MTU 1400) to a router, and this machine too.
 func (s *stage) machines(ts *testscript.TestScript, neg bool, names []string) {
-	apart := len(names) > 0 && names[0] == "-apart"
-	if apart {
+	apart, only6 := len(names) > 0 && names[0] == "-apart", len(names) > 0 && names[0] == "-ipv6"
+	if apart || only6 {
 		names = names[1:]
 	}
 	if neg || len(names) == 0 || len(names) > 9 {
@@ -32,12 +35,14 @@ func (s *stage) machines(ts *testscript.TestScript, neg bool, names []string) {
 	_, _ = h.Write([]byte(s.Name))
 	// Of the networks for measuring (RFC 2544) one that no other script has.
 	network := fmt.Sprintf("198.%d.%d", 18+h.Sum32()>>8&1, h.Sum32()&0xff)
+	network6 := fmt.Sprintf("fd5a:%x:%x::", h.Sum32()>>16, h.Sum32()&0xffff)
 	link := fmt.Sprintf("st%x", h.Sum32())
 	ts.Defer(func() { s.dismantle(ts, link, names, apart) })
 	ip := func(args ...string) { ts.Check(run("ip", args...)) }
 	_, port, err := net.SplitHostPort(s.Listen)
 	ts.Check(err)
 	ts.Setenv("ADDRESS", network+".1")
+	ts.Setenv("ADDRESS6", network6+"1")
 	ts.Setenv("PORT", port)
 	for i, name := range names {
 		ip("netns", "add", link+name)
@@ -47,6 +52,7 @@ func (s *stage) machines(ts *testscript.TestScript, neg bool, names []string) {
 			address = fmt.Sprintf("%s.%d", network, 16*(i+1)+1)
 		}
 		ts.Setenv("ADDRESS_"+name, address)
+		ts.Setenv("ADDRESS6_"+name, fmt.Sprintf("%s%d", network6, i+2))
 		ts.Setenv("IN_"+name, "--net=/run/netns/"+link+name)
 		ts.Setenv("DATA_"+name, s.dataOf(name))
 		ts.Setenv("NAME_"+name, s.Name+name)
@@ -56,13 +62,19 @@ func (s *stage) machines(ts *testscript.TestScript, neg bool, names []string) {
 		return
 	}
 	ip("link", "add", link, "type", "bridge")
-	ip("address", "add", network+".1/24", "dev", link)
+	if !only6 {
+		ip("address", "add", network+".1/24", "dev", link)
+	}
+	ip("address", "add", network6+"1/64", "dev", link, "nodad")
 	ip("link", "set", link, "up")
 	for i, name := range names {
 		end := fmt.Sprintf("%s%d", link, i)
 		ip("link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", link+name)
 		ip("link", "set", end, "master", link, "up")
-		ip("-n", link+name, "address", "add", fmt.Sprintf("%s.%d/24", network, i+2), "dev", "eth0")
+		if !only6 {
+			ip("-n", link+name, "address", "add", fmt.Sprintf("%s.%d/24", network, i+2), "dev", "eth0")
+		}
+		ip("-n", link+name, "address", "add", fmt.Sprintf("%s%d/64", network6, i+2), "dev", "eth0", "nodad")
 		ip("-n", link+name, "link", "set", "eth0", "up")
 	}
 }

@@ -7,6 +7,8 @@
 //	fetch URL [SECONDS] print what a URL answers, within 10 seconds or as many as are given
 //	knock ADDRESS       try from the first moment on to get through to a TCP and a UDP port, and print "through"
 //	listen              print from where packets come to UDP $PORT (80)
+//	lookup ip4|ip6 NAME print the addresses of a family that a name has
+//	name ADDRESS        print the names that an address has
 //	pods                list the pods of the own namespace, as the own service account
 //	count N             print N lines
 //	block FILE [TEXT]   write TEXT as a device's first line, if it is given; print the device's bytes and its first line
@@ -56,6 +58,12 @@ func run(tool string, args []string) error {
 		return knock(args[0])
 	case "listen":
 		return listen()
+	case "lookup":
+		return lookup(args[0], args[1])
+	case "name":
+		found, err := net.DefaultResolver.LookupAddr(ended(), args[0])
+		fmt.Println(strings.Join(found, "\n"))
+		return err
 	case "pods":
 		return pods()
 	case "count":
@@ -87,7 +95,7 @@ func run(tool string, args []string) error {
 	case "touch":
 		return os.WriteFile(args[0], nil, 0o644)
 	default:
-		return fmt.Errorf("no such tool; there are serve, fetch, knock, listen, pods, count, cat, echo, env, exit, ls, sleep, tar, touch")
+		return fmt.Errorf("no such tool; there are serve, fetch, knock, listen, lookup, name, pods, count, cat, echo, env, exit, ls, sleep, tar, touch")
 	}
 	return nil
 }
@@ -199,6 +207,14 @@ func listen() error {
 			fmt.Println("packets from", host)
 		}
 	}
+}
+
+func lookup(family, name string) error {
+	found, err := net.DefaultResolver.LookupNetIP(ended(), family, name)
+	for _, a := range found {
+		fmt.Println(a)
+	}
+	return err
 }
 
 func serve(args []string) error {

@@ -33,7 +33,7 @@ type Writer struct {
 
 	mu    sync.Mutex
 	pods  map[types.UID]*entry
-	ready []types.UID
+	ready []*entry
 	wake  chan struct{}
 }
 
@@ -66,8 +66,8 @@ func (w *Writer) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
-		uid, ok := w.next()
-		if !ok {
+		e := w.next()
+		if e == nil {
 			select {
 			case <-ctx.Done():
 				return nil
@@ -82,20 +82,20 @@ func (w *Writer) Run(ctx context.Context) error {
 		}
 		wg.Go(func() {
 			defer func() { <-w.slots }()
-			w.write(ctx, uid)
+			w.write(ctx, e)
 		})
 	}
 }
 
-func (w *Writer) next() (types.UID, bool) {
+func (w *Writer) next() *entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.ready) == 0 {
-		return "", false
+		return nil
 	}
-	uid := w.ready[0]
+	e := w.ready[0]
 	w.ready = w.ready[1:]
-	return uid, true
+	return e
 }
 
 // Set asks for a pod's status to be written, if it differs from what the API has.
@@ -205,7 +205,7 @@ func (w *Writer) queue(uid types.UID) {
 	w.mu.Lock()
 	if e := w.pods[uid]; e != nil && !e.busy {
 		e.busy = true
-		w.ready = append(w.ready, uid)
+		w.ready = append(w.ready, e)
 	}
 	w.mu.Unlock()
 	w.nudge()
@@ -218,13 +218,19 @@ func (w *Writer) nudge() {
 	}
 }
 
-// write brings one pod up to date; what changed meanwhile goes along.
-func (w *Writer) write(ctx context.Context, uid types.UID) {
+// write brings one pod up to date; what changed meanwhile goes along. One write at a time
+// has an entry. A pod that was forgotten and is known again has another entry, and this one
+// is nothing any more: its write ends, and whoever waits for the deletion is let go.
+func (w *Writer) write(ctx context.Context, e *entry) {
 	for {
 		w.mu.Lock()
-		e := w.pods[uid]
-		if e == nil {
+		if w.pods[e.pod.UID] != e {
+			done := e.remove
+			e.remove = nil
 			w.mu.Unlock()
+			if done != nil {
+				done <- nil
+			}
 			return
 		}
 		p, want, have, remove := e.base(), e.want, e.have, e.remove
@@ -260,7 +266,7 @@ func (w *Writer) later(ctx context.Context, e *entry, p *corev1.Pod, err error) 
 		"retryIn", delay, "error", err)
 	time.AfterFunc(delay, func() {
 		w.mu.Lock()
-		w.ready = append(w.ready, p.UID)
+		w.ready = append(w.ready, e)
 		w.mu.Unlock()
 		w.nudge()
 	})

@@ -209,3 +209,40 @@ func TestAChangeDuringAWriteIsPutRight(t *testing.T) {
 		<-done
 	})
 }
+
+// A pod that is forgotten while its write waits to be tried again, and is known again, is
+// written by one writer and not two: the second would wait for ever to tell of a deletion
+// that the first has told of.
+func TestAForgottenPodThatComesBackIsDeletedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}}
+		client := fake.NewSimpleClientset(p)
+		client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("the API is away")
+		})
+		deletions := 0
+		client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			deletions++
+			time.Sleep(time.Second) // the write of before is tried again in the middle of it
+			return false, nil, nil
+		})
+		w := status.NewWriter(client, slog.New(slog.DiscardHandler), 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		w.Set(p, &corev1.PodStatus{Message: "not written"})
+		synctest.Wait()
+		w.Forget(p.UID)
+		if err := w.Delete(ctx, p); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if deletions != 1 {
+			t.Errorf("the pod was deleted %d times", deletions)
+		}
+		cancel()
+		if err := <-ended; err != nil { // not while a write hangs
+			t.Error(err)
+		}
+	})
+}

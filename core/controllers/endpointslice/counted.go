@@ -11,7 +11,10 @@ import (
 	typeddiscovery "k8s.io/client-go/kubernetes/typed/discovery/v1"
 )
 
-// counted is a client whose creations and updates of slices are counted.
+// counted is a client whose creations and updates of slices are counted, and whose writes
+// end with the controller. The library asks without a context: where the API does not
+// answer, what it asked for would wait for as long as it takes, and be done after another
+// process leads.
 type counted struct {
 	kubernetes.Interface
 	writes *writes
@@ -38,10 +41,10 @@ type countedSlices struct {
 }
 
 // Create creates and counts.
-func (c countedSlices) Create(ctx context.Context, s *discoveryv1.EndpointSlice,
+func (c countedSlices) Create(_ context.Context, s *discoveryv1.EndpointSlice,
 	o metav1.CreateOptions,
 ) (*discoveryv1.EndpointSlice, error) {
-	made, err := c.EndpointSliceInterface.Create(ctx, s, o)
+	made, err := c.EndpointSliceInterface.Create(c.writes.until(), s, o)
 	if err == nil {
 		c.writes.add(made)
 	}
@@ -49,12 +52,17 @@ func (c countedSlices) Create(ctx context.Context, s *discoveryv1.EndpointSlice,
 }
 
 // Update updates and counts.
-func (c countedSlices) Update(ctx context.Context, s *discoveryv1.EndpointSlice,
+func (c countedSlices) Update(_ context.Context, s *discoveryv1.EndpointSlice,
 	o metav1.UpdateOptions,
 ) (*discoveryv1.EndpointSlice, error) {
-	made, err := c.EndpointSliceInterface.Update(ctx, s, o)
+	made, err := c.EndpointSliceInterface.Update(c.writes.until(), s, o)
 	if err == nil {
 		c.writes.add(made)
 	}
 	return made, err
+}
+
+// Delete deletes.
+func (c countedSlices) Delete(_ context.Context, name string, o metav1.DeleteOptions) error {
+	return c.EndpointSliceInterface.Delete(c.writes.until(), name, o)
 }

@@ -81,7 +81,10 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 }
 
 // Run works until ctx ends.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error {
+	c.writes.end(ctx)
+	return c.loop.Run(ctx)
+}
 
 func (c *Controller) podChanged(old, current metav1.Object) {
 	services, err := controllers.ServicesOfPod(c.services, old, current)
@@ -183,6 +186,22 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 type writes struct {
 	mu sync.Mutex
 	by map[controllers.Key]int
+
+	// run is the context of the controller's run, for a library that passes none on.
+	run context.Context //nolint:containedctx // see counted
+}
+
+// end has writes end with a run.
+func (w *writes) end(run context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.run = run
+}
+
+func (w *writes) until() context.Context {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.run
 }
 
 func (w *writes) add(slice *discoveryv1.EndpointSlice) {

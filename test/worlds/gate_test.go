@@ -48,7 +48,7 @@ type call struct {
 // acts holds a write against who leads: a component of which only one may act does so as
 // long as it leads, and no longer.
 func (l *life) acts(req *http.Request) {
-	if l.part.role == "" || req.Method == http.MethodGet || strings.Contains(req.URL.Path, "/leases") || strings.HasSuffix(req.URL.Path, "/events") {
+	if l.part.role == "" || req.Method == http.MethodGet || strings.Contains(req.URL.Path, "/leases") || strings.Contains(req.URL.Path, "/events") {
 		return
 	}
 	l.w.mu.Lock()
@@ -65,7 +65,7 @@ type gate struct {
 	waiting []*call
 	serials map[string]int
 	open    bool                  // nothing waits any more
-	stuck   func(key string) bool // deliveries that wait all the same; nil = none
+	stuck   func(key string) bool // calls that wait all the same; nil = none
 }
 
 func newGate() *gate { return &gate{serials: map[string]int{}} }
@@ -77,7 +77,7 @@ func (g *gate) wait(ctx context.Context, l *life, key string, watch bool) (verdi
 		g.mu.Unlock()
 		return refuse, errDied
 	}
-	if g.open && !(watch && g.stuck != nil && g.stuck(key)) {
+	if g.open && (g.stuck == nil || !g.stuck(key)) {
 		g.mu.Unlock()
 		l.part.passed(key)
 		return pass, nil
@@ -128,13 +128,13 @@ func (g *gate) opened(open bool) {
 	}
 }
 
-// stick has deliveries of watches wait, although the gate is open, until it is told of others.
+// stick has calls wait, although the gate is open, until it is told of others.
 func (g *gate) stick(which func(key string) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.stuck = which
 	g.waiting = slices.DeleteFunc(g.waiting, func(c *call) bool {
-		if g.open && c.watch && (which == nil || !which(c.key)) {
+		if g.open && (which == nil || !which(c.key)) {
 			c.release <- pass
 			return true
 		}
@@ -144,12 +144,13 @@ func (g *gate) stick(which func(key string) bool) {
 
 // life is one run of a component, from its start to its death.
 type life struct {
-	part *part
-	w    *world
-	id   string // another one in each life
-	at   *server
-	dead bool          // under the gate's lock
-	died chan struct{} // closed with it
+	part  *part
+	w     *world
+	id    string          // another one in each life
+	leads context.Context //nolint:containedctx // of its leadership, under the world's lock; nil = it has not led
+	at    *server
+	dead  bool          // under the gate's lock
+	died  chan struct{} // closed with it
 }
 
 // die fails every call of the life, those that wait and those that come.

@@ -180,14 +180,18 @@ func (l *life) stand(ctx context.Context) error {
 	}.Stand(ctx, l.lead)
 }
 
-// lead works, and holds who else does against it.
+// lead works, and holds who else does against it. One whose leadership has ended may still wait
+// for the answer to something that it asked for without a context, as client-go's discovery
+// does: that it writes nothing any more is held at each write (see acts).
 func (l *life) lead(ctx context.Context) error {
 	l.w.mu.Lock()
 	other := l.w.leading[l.part.role]
 	l.w.leading[l.part.role] = l
+	l.leads = ctx
+	two := other != nil && other.leads.Err() == nil
 	l.w.mu.Unlock()
 	l.w.say("%s leads", l.id)
-	if other != nil && !l.w.gate.isDead(other) {
+	if two && !l.w.gate.isDead(other) {
 		l.w.fail("two lead: %s, and %s beside it", other.id, l.id)
 	}
 	defer func() {

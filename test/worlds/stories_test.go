@@ -3,6 +3,7 @@
 package worlds
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -55,4 +56,47 @@ func TestWritesStayBounded(t *testing.T) {
 			w.check()
 		})
 	}
+}
+
+// TestALeaderFallsSilent has requests of the controllers and of the scheduler that lead hang:
+// they are neither answered nor refused. They must have stopped before others lead, and what
+// the user asks for comes about by those.
+func TestALeaderFallsSilent(t *testing.T) {
+	stories(t, "controllers and scheduler", func(w *world) {
+		w.gate.opened(true)
+		w.asked.create("Deployment", "web", 3)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		silent := map[string]*life{}
+		w.mu.Lock()
+		maps.Copy(silent, w.leading)
+		w.mu.Unlock()
+		if len(silent) != 2 {
+			w.fail("%d roles have a leader, want 2", len(silent))
+		}
+		w.gate.stick(func(key string) bool {
+			for _, l := range silent {
+				if strings.HasPrefix(key, l.part.name+" ") {
+					return true
+				}
+			}
+			return false
+		})
+		w.asked.change(w.asked.want["Deployment/web"], 4, "2")
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		w.mu.Lock()
+		leading := maps.Clone(w.leading)
+		w.mu.Unlock()
+		for role, was := range silent {
+			if leading[role] == nil || leading[role] == was {
+				w.fail("%s: %s fell silent, and after five minutes nobody else leads", role, was.id)
+			}
+		}
+		for _, text := range w.asked.missing() {
+			w.fail("while the former leaders are silent: %s", text)
+		}
+		w.heal()
+		w.check()
+	})
 }

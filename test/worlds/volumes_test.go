@@ -123,7 +123,7 @@ func (a *asked) bound(l *workload, miss func(string, ...any)) {
 // that it will not come back, and sometimes the node.
 func (a *asked) giveUp() {
 	i := slices.IndexFunc(a.w.parts, func(p *part) bool {
-		return p.isNode && (p.life == nil || time.Now().Before(a.w.cutOff[p]))
+		return p.isNode && (p.life == nil || time.Now().Before(a.w.cutOff[p]) || time.Now().Before(a.w.mute[p]))
 	})
 	if i < 0 {
 		return

@@ -100,3 +100,29 @@ func TestALeaderFallsSilent(t *testing.T) {
 		w.check()
 	})
 }
+
+// TestASilentNodeComesBack has a node silent for so long that its pods are said to be not ready,
+// and not so long that they are evicted. Nothing about them has changed when it comes back, and
+// only its kubelet can say so.
+func TestASilentNodeComesBack(t *testing.T) {
+	stories(t, "node-1", func(w *world) {
+		w.gate.opened(true)
+		w.asked.create("DaemonSet", "each", 0)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		w.gate.stick(func(key string) bool { return strings.HasPrefix(key, "kubelet node-1 ") })
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		unready := 0
+		for _, p := range w.asked.pods("each") {
+			if p.Spec.NodeName == "node-1" && strings.Contains(describe(p), "ready false, deleted false") {
+				unready++
+			}
+		}
+		if unready != 1 {
+			w.fail("%d pods of the silent node are not ready, want 1", unready)
+		}
+		w.heal()
+		w.check()
+	})
+}

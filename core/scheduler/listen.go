@@ -4,6 +4,7 @@ package scheduler
 
 import (
 	"errors"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
@@ -85,8 +86,11 @@ func (s *Scheduler) pod(old, now k8sruntime.Object) {
 		if p.DeletionTimestamp != nil {
 			s.removals.Seen(p.UID)
 		}
-		if o, ok := old.(*corev1.Pod); !ok || o.Spec.NodeName == "" {
+		switch o, ok := old.(*corev1.Pod); {
+		case !ok || o.Spec.NodeName == "":
 			s.happened(framework.PodBound, p.Spec.NodeName)
+		case !maps.Equal(o.Labels, p.Labels): // to those who select pods, one has come and another has gone
+			s.happened(framework.PodBound|framework.PodRemoved, p.Spec.NodeName)
 		}
 	case p.DeletionTimestamp != nil || len(p.Spec.SchedulingGates) > 0:
 		s.gangs.RemovePod(p)

@@ -202,6 +202,26 @@ func TestRoomThatAPodLeavesIsUsed(t *testing.T) {
 	c.await("b", bound)
 }
 
+// A label that a running pod gets lets those in that look for it, at once.
+func TestALabelThatARunningPodGetsHelps(t *testing.T) {
+	c := start(t)
+	c.node("n", "4")
+	c.create(pod("a", "1"))
+	a := c.await("a", bound)
+	near := pod("b", "1")
+	near.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+		TopologyKey: "kubernetes.io/hostname", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "cache"}},
+	}}}}
+	c.create(near)
+	c.await("b", refused)
+	a = a.DeepCopy()
+	a.Labels = map[string]string{"app": "cache"}
+	if _, err := c.client.CoreV1().Pods("default").Update(t.Context(), a, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.await("b", bound)
+}
+
 func TestNoNodesAtAll(t *testing.T) {
 	c := start(t)
 	c.create(pod("a", "1"))

@@ -63,6 +63,8 @@ type Registry struct {
 	Key  string
 	// PlainHTTP: without TLS.
 	PlainHTTP bool
+	// Turn waits until the registry may be asked; nil = at once. What is remembered needs none.
+	Turn func(context.Context) (done func(), err error)
 }
 
 // Proof is what stands beside a signature.
@@ -96,17 +98,17 @@ func (f *Found) none() bool { return len(f.Signatures)+len(f.Attestations)+len(f
 
 // Store looks up, and remembers. It is safe for concurrent use.
 type Store struct {
-	mu   sync.Mutex
-	kept map[string]kept
+	mu     sync.Mutex
+	memory map[string]memory
 }
 
-type kept struct {
+type memory struct {
 	until time.Time
 	value any
 }
 
 // New makes a store.
-func New() *Store { return &Store{kept: map[string]kept{}} }
+func New() *Store { return &Store{memory: map[string]memory{}} }
 
 // Parse reads an image's reference, as nodes do: one without a registry is Docker Hub's.
 func Parse(image string, plainHTTP bool) (name.Reference, error) {
@@ -141,7 +143,7 @@ func (s *Store) Resolve(ctx context.Context, image string, r Registry) (name.Dig
 	if d, pinned := ref.(name.Digest); pinned {
 		return d, nil
 	}
-	digest, err := remember(s, "digest "+r.Key+" "+ref.Name(), func() (string, time.Duration, error) {
+	digest, err := remember(ctx, s, r, "digest "+r.Key+" "+ref.Name(), func() (string, time.Duration, error) {
 		d, err := remote.Head(ref, r.options(ctx)...)
 		if err == nil {
 			return d.Digest.String(), absentFor, nil
@@ -160,7 +162,7 @@ func (s *Store) Of(ctx context.Context, d name.Digest, place name.Repository, r 
 	if place == (name.Repository{}) {
 		place = d.Context()
 	}
-	return remember(s, "evidence "+r.Key+" "+place.Name()+" "+d.Name(), func() (*Found, time.Duration, error) {
+	return remember(ctx, s, r, "evidence "+r.Key+" "+place.Name()+" "+d.Name(), func() (*Found, time.Duration, error) {
 		f := &Found{}
 		for _, read := range []func(context.Context, name.Digest, name.Repository, Registry) error{f.signatures, f.attestations, f.bundles} {
 			if err := read(ctx, d, place, r); err != nil {
@@ -175,12 +177,19 @@ func (s *Store) Of(ctx context.Context, d name.Digest, place name.Repository, r 
 }
 
 // remember answers from memory, or looks up. Failures are not remembered.
-func remember[T any](s *Store, key string, look func() (T, time.Duration, error)) (T, error) {
-	s.mu.Lock()
-	k, ok := s.kept[key]
-	s.mu.Unlock()
-	if v, is := k.value.(T); ok && is && time.Now().Before(k.until) {
+func remember[T any](ctx context.Context, s *Store, r Registry, key string, look func() (T, time.Duration, error)) (T, error) {
+	if v, ok := kept[T](s, key); ok {
 		return v, nil
+	}
+	if r.Turn != nil {
+		done, err := r.Turn(ctx)
+		if err != nil {
+			return *new(T), fmt.Errorf("wait for other lookups: %w", err)
+		}
+		defer done()
+		if v, ok := kept[T](s, key); ok { // one of those was the same
+			return v, nil
+		}
 	}
 	v, lasts, err := look()
 	if err != nil {
@@ -188,11 +197,20 @@ func remember[T any](s *Store, key string, look func() (T, time.Duration, error)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.kept) >= mostKept {
-		clear(s.kept)
+	if len(s.memory) >= mostKept {
+		clear(s.memory)
 	}
-	s.kept[key] = kept{time.Now().Add(lasts), v}
+	s.memory[key] = memory{time.Now().Add(lasts), v}
 	return v, nil
+}
+
+// kept is what is remembered under a key, while it lasts.
+func kept[T any](s *Store, key string) (v T, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.memory[key]
+	v, ok = m.value.(T)
+	return v, ok && time.Now().Before(m.until)
 }
 
 func tag(d name.Digest, place name.Repository, suffix string) name.Tag {
@@ -314,7 +332,7 @@ func absent(err error) bool {
 // Data is what a registry says of an image: its digest, manifest and configuration, and the index of its platforms, where it has one.
 // Of several platforms linux/amd64 is described.
 func (s *Store) Data(ctx context.Context, d name.Digest, r Registry) (map[string]any, error) {
-	text, err := remember(s, "data "+r.Key+" "+d.Name(), func() ([]byte, time.Duration, error) {
+	text, err := remember(ctx, s, r, "data "+r.Key+" "+d.Name(), func() ([]byte, time.Duration, error) {
 		out, err := data(ctx, d, r)
 		if err != nil {
 			return nil, 0, fmt.Errorf("look up %s: %w", d, err)

@@ -50,9 +50,6 @@ const Name = "KyvernoImages"
 // SecretsNamespace has the Secrets that policies of the cluster name, as at Kyverno. Those of a namespace name its own.
 const SecretsNamespace = "kyverno"
 
-// lookups is how many requests look at registries at the same time; others wait.
-const lookups = 32
-
 // Objects reads the objects of the API.
 type Objects interface {
 	// List lists the objects of a kind; one that is not served has none.
@@ -80,7 +77,7 @@ type Gate struct {
 	cfg   Config
 	world imagepolicy.World
 	last  atomic.Pointer[state]
-	busy  chan struct{}
+	lanes lanes
 }
 
 // New makes a gate.
@@ -88,7 +85,7 @@ func New(cfg Config) *Gate {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	g := &Gate{cfg: cfg, busy: make(chan struct{}, lookups)}
+	g := &Gate{cfg: cfg}
 	g.world = imagepolicy.World{
 		Registries: g, Store: evidence.New(), Roots: cfg.Roots, Namespaces: cfg.Namespaces, Resources: cfg.Resources,
 	}
@@ -197,17 +194,17 @@ func (s *standing) reaches(r *admission.Request) bool {
 		pointadmission.TenantReach(r.Resource.Group, r.Resource.Resource, r.Subresource)
 }
 
-// policyKey is under which the policy that looks something up is found, for its rights.
-type policyKey struct{}
+// askingKey is under which a context has for whom something is looked up.
+type askingKey struct{}
 
-// turn waits until fewer requests look at registries.
-func (g *Gate) turn(ctx context.Context) (func(), error) {
-	select {
-	case g.busy <- struct{}{}:
-		return func() { <-g.busy }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+// asking is a policy, for its rights, and the namespace of the request that it judges.
+type asking struct {
+	policy    *standing
+	namespace string
+}
+
+func withAsking(ctx context.Context, p *standing, r *admission.Request) context.Context {
+	return context.WithValue(ctx, askingKey{}, asking{p, r.Namespace})
 }
 
 // Mutate implements admission.Mutator: tags become digests.
@@ -220,7 +217,7 @@ func (g *Gate) Mutate(ctx context.Context, r *admission.Request) error {
 		if !p.reaches(r) {
 			continue
 		}
-		if err := g.pin(context.WithValue(ctx, policyKey{}, p), p, r); err != nil {
+		if err := g.pin(withAsking(ctx, p, r), p, r); err != nil {
 			return err
 		}
 	}
@@ -228,12 +225,7 @@ func (g *Gate) Mutate(ctx context.Context, r *admission.Request) error {
 }
 
 func (g *Gate) pin(ctx context.Context, p *standing, r *admission.Request) error {
-	done, err := g.turn(ctx)
-	if err != nil {
-		return apierrors.NewTimeoutError(err.Error(), 1)
-	}
 	changed, err := p.Pin(ctx, &g.world, r)
-	done()
 	if err != nil {
 		return g.failed(ctx, p, r, err)
 	}
@@ -262,9 +254,7 @@ func (g *Gate) Validate(ctx context.Context, r *admission.Request) error {
 	outcomes := map[*standing]*imagepolicy.Outcome{}
 	for _, p := range s.policies {
 		if p.reaches(r) {
-			if outcomes[p], err = g.judge(ctx, p, r, verified); err != nil {
-				return err
-			}
+			outcomes[p] = g.judge(ctx, p, r, verified)
 		}
 	}
 	for _, p := range s.policies {
@@ -297,13 +287,8 @@ func against(o *imagepolicy.Outcome, verified *imagepolicy.Verified) string {
 	return o.Required(verified)
 }
 
-func (g *Gate) judge(ctx context.Context, p *standing, r *admission.Request, verified *imagepolicy.Verified) (*imagepolicy.Outcome, error) {
-	done, err := g.turn(ctx)
-	if err != nil {
-		return nil, apierrors.NewTimeoutError(err.Error(), 1)
-	}
-	defer done()
-	return p.Judge(context.WithValue(ctx, policyKey{}, p), &g.world, r, verified), nil
+func (g *Gate) judge(ctx context.Context, p *standing, r *admission.Request, verified *imagepolicy.Verified) *imagepolicy.Outcome {
+	return p.Judge(withAsking(ctx, p, r), &g.world, r, verified)
 }
 
 // act does what a policy's actions say. The error refuses the request.
@@ -375,14 +360,17 @@ func about(err error) string {
 
 // Registry implements imagepolicy.Registries.
 func (g *Gate) Registry(ctx context.Context, p *imagepolicy.Policy, repository name.Repository, named bool) (evidence.Registry, error) {
+	a, _ := ctx.Value(askingKey{}).(asking)
+	s, lane, slots := a.policy, "namespace "+a.namespace, namespaceLookups
 	r := evidence.Registry{Transport: g.cfg.Tenants, PlainHTTP: p.PlainHTTP, Key: "public"}
 	if named && !p.Namespaced() {
 		r.Transport, r.Key = g.cfg.Operators, "named"
+		lane, slots = "named", namedLookups
 	}
+	r.Turn = func(ctx context.Context) (func(), error) { return g.lanes.take(ctx, lane, slots) }
 	if p.PlainHTTP {
 		r.Key += " plain"
 	}
-	s, _ := ctx.Value(policyKey{}).(*standing)
 	if s == nil || len(p.Secrets) == 0 {
 		return r, nil
 	}

@@ -80,10 +80,7 @@ func (s Standing) Judge(ctx context.Context, r *admission.Request) (asked bool, 
 		return false, "", nil
 	}
 	verified := &imagepolicy.Verified{}
-	o, err := s.gate.judge(ctx, s.policy, r, verified)
-	if err != nil {
-		return true, "", err
-	}
+	o := s.gate.judge(ctx, s.policy, r, verified)
 	if o.Err != nil {
 		return o.Asked, "", told(o.Err)
 	}
@@ -95,9 +92,7 @@ func (s Standing) Judge(ctx context.Context, r *admission.Request) (asked bool, 
 		}
 		for _, other := range state.policies {
 			if other.reaches(r) {
-				if _, err := s.gate.judge(ctx, other, r, all); err != nil {
-					return true, "", err
-				}
+				s.gate.judge(ctx, other, r, all)
 			}
 		}
 		verified = all

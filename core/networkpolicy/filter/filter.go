@@ -583,7 +583,7 @@ func (f *Filter) sync(ctx context.Context) error {
 	return f.wrote(ctx, upTo, err)
 }
 
-// wantedLinks are those of isolated pods, with the addresses that pass there. Lock held.
+// wantedLinks are those of pods, with the addresses that are theirs. Lock held.
 func (f *Filter) wantedLinks() map[string]link {
 	want := maps.Clone(f.heldLinks)
 	if want == nil {
@@ -595,7 +595,7 @@ func (f *Filter) wantedLinks() map[string]link {
 			continue
 		}
 		to, from := f.plan.Isolated(keyOf(p))
-		if l := (link{from, to, f.addresses(p)}); l.isolated() {
+		if l := (link{from, to, f.addresses(p)}); l.wanted() {
 			want[name] = l
 		}
 	}

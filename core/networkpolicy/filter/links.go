@@ -18,10 +18,17 @@ import (
 // pods without naming any. So at the bridge, behind the link of a pod that a policy
 // isolates, only what has the pod's own addresses passes, and what neighbours must ask
 // each other.
+//
+// And whatever policies say: behind no pod's link passes an ARP message in which another address
+// speaks than the pod's own, a neighbour advertisement for another, a router's advertisement or a
+// redirect. What pods send to one another, to the node and beyond would else come to whoever
+// says loudest that it has the address (CVE-2020-10749 for routers).
 
 const (
 	setFrom = "isolated-egress"  // links of pods that may not send what they like
 	setTo   = "isolated-ingress" // links of pods that may not be sent whatever one likes
+	setPods = "pods"             // links of all pods whose addresses are known
+	mapOwn6 = "own6"             // from links of pods with IPv6 addresses to what they may advertise
 )
 
 // addressSets are those of pods' addresses with their links, by family.
@@ -33,7 +40,17 @@ type link struct {
 	ips      []netip.Addr
 }
 
-func (l link) isolated() bool { return l.from || l.to }
+// guarded: it is known who may speak there. A link of which that is not known yet is left alone, unless a
+// policy isolates it.
+func (l link) guarded() bool { return len(l.ips) > 0 }
+
+// wanted: there is something to write about it.
+func (l link) wanted() bool { return l.from || l.to || l.guarded() }
+
+// ip6 are its IPv6 addresses.
+func (l link) ip6() []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(l.ips), func(ip netip.Addr) bool { return !ip.Is6() })
+}
 
 func (l link) equal(o link) bool {
 	return l.from == o.from && l.to == o.to && slices.Equal(l.ips, o.ips)
@@ -61,7 +78,7 @@ func (t *linkTable) left(ctx context.Context) (map[string]link, error) {
 	if t == nil {
 		return found, nil
 	}
-	for _, set := range []string{setFrom, setTo, addressSets[0], addressSets[1]} {
+	for _, set := range []string{setFrom, setTo, setPods, addressSets[0], addressSets[1]} {
 		elements, err := t.nft.ListElements(ctx, "set", set)
 		if knftables.IsNotFound(err) {
 			continue
@@ -94,18 +111,24 @@ func (t *linkTable) sync(ctx context.Context, want map[string]link) error {
 	if t.broken {
 		tx.Add(&knftables.Table{})
 		tx.Delete(&knftables.Table{})
-		tx.Add(&knftables.Table{Comment: knftables.PtrTo("links of pods that network policies isolate")})
+		tx.Add(&knftables.Table{Comment: knftables.PtrTo("links of pods: which addresses are theirs, and which of them network policies isolate")})
 		t.skeleton(tx)
 		t.written = map[string]link{}
 	}
 	for name, l := range t.written {
 		if now, ok := want[name]; !ok || !now.equal(l) {
 			elements(name, l, func(e *knftables.Element) { tx.Delete(e) })
+			if len(l.ip6()) > 0 {
+				tx.Delete(&knftables.Element{Map: mapOwn6, Key: []string{name}})
+				tx.Flush(&knftables.Chain{Name: ownChain(name)})
+				tx.Delete(&knftables.Chain{Name: ownChain(name)})
+			}
 		}
 	}
 	for name, l := range want {
 		if was, ok := t.written[name]; !ok || !was.equal(l) {
 			elements(name, l, func(e *knftables.Element) { tx.Add(e) })
+			advertises(tx, name, l.ip6())
 		}
 	}
 	if tx.NumOperations() == 0 {
@@ -132,12 +155,33 @@ func (t *linkTable) intact(ctx context.Context) (bool, error) {
 	return !t.broken, nil
 }
 
+func ownChain(link string) string { return "own-" + link }
+
+// advertises adds what a pod with IPv6 addresses may say that it has: these, and link-local ones. nft reads the
+// target of an advertisement by its place: it has no word for it before 1.0.8.
+func advertises(tx *knftables.Transaction, name string, own []netip.Addr) {
+	if len(own) == 0 {
+		return
+	}
+	chain := ownChain(name)
+	tx.Add(&knftables.Chain{Name: chain})
+	for _, ip := range own {
+		tx.Add(&knftables.Rule{Chain: chain, Rule: fmt.Sprintf("@th,64,128 0x%x return", ip.AsSlice())})
+	}
+	tx.Add(&knftables.Rule{Chain: chain, Rule: "@th,64,16 & 0xffc0 == 0xfe80 return"})
+	tx.Add(&knftables.Rule{Chain: chain, Rule: "drop"})
+	tx.Add(&knftables.Element{Map: mapOwn6, Key: []string{name}, Value: []string{"goto " + chain}})
+}
+
 func elements(name string, l link, do func(*knftables.Element)) {
 	if l.from {
 		do(&knftables.Element{Set: setFrom, Key: []string{name}})
 	}
 	if l.to {
 		do(&knftables.Element{Set: setTo, Key: []string{name}})
+	}
+	if l.guarded() {
+		do(&knftables.Element{Set: setPods, Key: []string{name}})
 	}
 	for _, ip := range l.ips {
 		set := addressSets[0]
@@ -149,9 +193,10 @@ func elements(name string, l link, do func(*knftables.Element)) {
 }
 
 func (t *linkTable) skeleton(tx *knftables.Transaction) {
-	for _, name := range []string{setFrom, setTo} {
+	for _, name := range []string{setFrom, setTo, setPods} {
 		tx.Add(&knftables.Set{Name: name, Type: "ifname"})
 	}
+	tx.Add(&knftables.Map{Name: mapOwn6, Type: "ifname : verdict"})
 	for f, family := range families {
 		tx.Add(&knftables.Set{Name: addressSets[f], Type: "ifname . " + family.address})
 	}
@@ -172,12 +217,19 @@ func (t *linkTable) skeleton(tx *knftables.Transaction) {
 	}
 	chain("own-sources", &knftables.Chain{}, append(own("iifname", "saddr"), fmt.Sprintf(neighbours, ", nd-router-solicit"), "drop")...)
 	chain("own-destinations", &knftables.Chain{}, append(own("oifname", "daddr"), fmt.Sprintf(neighbours, ""), "drop")...)
+	chain("own-neighbours", &knftables.Chain{},
+		"iifname . arp saddr ip @"+addressSets[0]+" return",
+		"arp saddr ip 0.0.0.0 arp operation request return", // whether an address is in use (RFC 5227)
+		"ether type arp drop",
+		"icmpv6 type { nd-router-advert, nd-redirect } drop",
+		"icmpv6 type nd-neighbor-advert iifname vmap @"+mapOwn6,
+	)
 	filter := func(hook knftables.BaseChainHook) *knftables.Chain {
 		return &knftables.Chain{
 			Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hook),
 			Priority: knftables.PtrTo(knftables.BaseChainPriority("-300")),
 		}
 	}
-	chain("from-pod", filter(knftables.PreroutingHook), "iifname @"+setFrom+" goto own-sources")
+	chain("from-pod", filter(knftables.PreroutingHook), "iifname @"+setPods+" ether type { arp, ip6 } jump own-neighbours", "iifname @"+setFrom+" goto own-sources")
 	chain("to-pod", filter(knftables.ForwardHook), "oifname @"+setTo+" goto own-destinations")
 }

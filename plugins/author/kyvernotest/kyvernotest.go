@@ -104,9 +104,9 @@ func read(path string) (*Test, error) {
 	}
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
-	t.given = given{}
-	if t.err = d.Decode(&t.given); t.err != nil {
-		return t, nil //nolint:nilerr // it fails, and the other tests are run
+	strict := given{}
+	if t.err = d.Decode(&strict); t.err == nil { // else it fails, and the other tests are run
+		t.given = strict
 	}
 	t.name, _ = t.given.Metadata["name"].(string)
 	return t, nil
@@ -120,11 +120,10 @@ func (t *Test) Run(ctx context.Context, report func(suite.Result)) (failed int, 
 		}
 		report(r)
 	}
-	if t.err != nil {
-		add(suite.Result{Problem: t.err.Error()})
-		return failed, nil
-	}
 	w, err := t.open()
+	if t.err != nil && (err != nil || len(w.policies)+len(w.images) > 0) {
+		err = t.err
+	}
 	if err == nil && len(w.policies)+len(w.images) == 0 {
 		add(suite.Result{Skipped: true, Problem: fmt.Sprintf("none of its policies is one of %q", append(kyverno.Kinds(), kyverno.ImageKinds()...))})
 		return failed, nil

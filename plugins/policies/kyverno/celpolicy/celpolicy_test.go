@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celpolicy_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/celpolicy"
+)
+
+// evaluate compiles and evaluates one validation about an object.
+func evaluate(ctx context.Context, t *testing.T, expression string, variables ...admissionregistrationv1.Variable) (string, error) {
+	t.Helper()
+	c, err := celpolicy.Plain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.Policy(celpolicy.Spec{
+		Variables: variables, Validations: []admissionregistrationv1.Validation{{Expression: expression, MessageExpression: "'it is ' + object.name"}},
+	})
+	if err != nil {
+		return "", err
+	}
+	return p.Evaluate(ctx, map[string]any{
+		"object": map[string]any{"name": "x", "list": []any{int64(1), int64(2)}}, "oldObject": nil, "request": map[string]any{}, "namespaceObject": nil,
+	}).Validate(ctx)
+}
+
+func TestTheFunctionsOfKyverno(t *testing.T) {
+	const digest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	for _, expression := range []string{
+		`image("nginx").registry() == "index.docker.io" && image("nginx").repository() == "library/nginx" && image("nginx").tag() == "latest"`,
+		`parseImageReference("r.example.com:5000/a/b:1").registry() == "r.example.com:5000"`,
+		`image("r.example.com:5000/a@` + digest + `").tag() == "" && image("r.example.com:5000/a@` + digest + `").containsDigest()`,
+		`image("r.example.com/a:1@` + digest + `").identifier() == "1@` + digest + `" && image("r.example.com/a:1@` + digest + `").tag() == "1"`,
+		`image("a:1").identifierWithSeparator() == ":1" && image("a@` + digest + `").identifierWithSeparator() == "@` + digest + `"`,
+		`!image("a:1").containsDigest() && image("a:1").digest() == "" && image("a") == image("a:latest")`,
+		`isImage("a/b:1") && !isImage("A B")`,
+		`parseServiceAccount("system:serviceaccount:red:robot").Namespace == "red" && parseServiceAccount("system:serviceaccount:red:robot").Name == "robot"`,
+		`parseServiceAccount("jane").Name == ""`,
+		`json.unmarshal('{"a":[1]}').a[0] == 1.0 && json.marshal({"a": "b"}) == '{"a":"b"}'`,
+		`yaml.parse("a: {b: c}").a.b == "c"`,
+		`sha256("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"`,
+		`md5("") == "d41d8cd98f00b204e9800998ecf8427e" && sha1("") == "da39a3ee5e6b4b0d3255bfef95601890afd80709"`,
+		`object.name.orValue("y") == "x" && object.?other.orValue("y") == "y"`,
+		`variables.twice[1] == 4`,
+	} {
+		failed, err := evaluate(t.Context(), t, expression, admissionregistrationv1.Variable{Name: "twice", Expression: "object.list.map(n, n * 2)"})
+		if failed != "" || err != nil {
+			t.Errorf("%s: %q, %v", expression, failed, err)
+		}
+	}
+}
+
+func TestWhatIsWrongWithAnExpressionIsSaid(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx              context.Context
+		expression, want string
+	}{
+		{t.Context(), `object.name == "y"`, "it is x"},
+		{t.Context(), `image("A B").tag() == ""`, "resulted in error: could not parse reference"},
+		{t.Context(), `json.unmarshal("{").a`, "resulted in error"},
+		{t.Context(), `object.none`, "no such key: none"},
+		{t.Context(), `object.name`, "expected a bool, found a string"},
+		{t.Context(), `"text"`, "must evaluate to bool"},
+		{t.Context(), `http.Get("https://a.example.com").b`, "undeclared reference to 'http'"},
+		{t.Context(), `verifyImageSignatures("a", [])  > 0`, "undeclared reference to 'verifyImageSignatures'"},
+		{t.Context(), `globalContext.Get("a", "b") == 1`, "undeclared reference to 'globalContext'"},
+		{t.Context(), "'" + strings.Repeat("x", 70<<10) + "' == ''", "more than 65536 bytes"},
+		{t.Context(), strings.Repeat("object.list.all(a, ", 30) + "true" + strings.Repeat(")", 30), "cost"},
+		{over, `object.list.all(a, object.list.all(b, a < b))`, "not evaluated in time"},
+	} {
+		failed, err := evaluate(c.ctx, t, c.expression)
+		if err != nil {
+			failed = err.Error()
+		}
+		if !strings.Contains(failed, c.want) {
+			t.Errorf("%.60s: %.300q, expected %q", c.expression, failed, c.want)
+		}
+	}
+}

@@ -119,6 +119,7 @@ var mayImport = map[string]string{
 	"plugins/policies/scan":         "core/admission core/run/...",
 	"plugins/policies/policyobject": "core/admission/policy plugins/apiobject plugins/manifest plugins/point/admission plugins/policies/... plugins/rego plugins/rights",
 
+	"plugins/policies/latest":                  "plugins/apiobject",
 	"plugins/policies/gatekeeper/externaldata": "core/dial plugins/policies/tree",
 	"plugins/policies/kyverno/celpolicy":       "core/admission/matching",
 	"plugins/policies/kyverno/imagepolicy":     "core/admission core/admission/matching plugins/policies/... plugins/sign/...",

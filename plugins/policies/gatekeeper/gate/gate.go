@@ -11,14 +11,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
-	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -32,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/expansion"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/mutation"
+	"github.com/wasmplane/wasmplane/plugins/policies/latest"
 	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
@@ -43,8 +41,7 @@ const (
 
 // Objects reads the objects of the API.
 type Objects interface {
-	// List lists the objects of a kind; one that is not served has none.
-	List(ctx context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector) ([]runtime.Object, error)
+	latest.Objects
 	// ResourceOf finds the resource that serves a kind.
 	ResourceOf(kind schema.GroupVersionKind) (schema.GroupVersionResource, error)
 }
@@ -62,12 +59,12 @@ type Config struct {
 
 // Gate is what mutators and expansion templates do in admission.
 type Gate struct {
-	cfg  Config
-	last atomic.Pointer[state]
+	cfg     Config
+	current *latest.Latest[*state]
 }
 
 // New makes a gate.
-func New(cfg Config) *Gate { return &Gate{cfg: cfg} }
+func New(cfg Config) *Gate { return &Gate{cfg: cfg, current: latest.New(cfg.Objects, kinds(), read)} }
 
 // Mutation applies mutators.
 func (g *Gate) Mutation() admission.Plugin { return mutating{g} }
@@ -77,7 +74,7 @@ func (g *Gate) Expansion() admission.Plugin { return expanding{g} }
 
 // state is all that the gate goes by, as it was read.
 type state struct {
-	of        string // which objects, in which versions
+	version   string // changes with what it was read of
 	mutators  *mutation.Set
 	writers   map[*mutation.Mutator]*manifest.Entry
 	templates *expansion.Set
@@ -102,42 +99,15 @@ func (g *Gate) stateFor(ctx context.Context, r *admission.Request) (*state, erro
 		err error
 	}
 	a, _ := r.Memo(stateKey{}, func() any {
-		s, err := g.current(ctx)
+		s, err := g.current.Get(ctx)
 		return answer{s, err}
 	}).(answer)
 	return a.s, a.err
 }
 
-// current is what there is. It is read anew only where something has changed.
-func (g *Gate) current(ctx context.Context) (*state, error) {
-	var all []*unstructured.Unstructured
-	var of strings.Builder
-	for _, kind := range kinds() {
-		list, err := g.cfg.Objects.List(ctx, kind, "", labels.Everything())
-		if err != nil {
-			return nil, fmt.Errorf("read the %ss: %w", kind.Kind, err)
-		}
-		for _, o := range list {
-			u, ok := o.(*unstructured.Unstructured)
-			if !ok || u.GetDeletionTimestamp() != nil {
-				continue
-			}
-			all = append(all, u)
-			of.WriteString(string(u.GetUID()) + "/" + strconv.FormatInt(u.GetGeneration(), 10) + "/" + u.GetAnnotations()[apiobject.WriterAnnotation] + " ")
-		}
-	}
-	if s := g.last.Load(); s != nil && s.of == of.String() {
-		return s, nil
-	}
-	s := read(all)
-	s.of = of.String()
-	g.last.Store(s)
-	return s, nil
-}
-
 // read reads what can be. The rest has no effect, and its status says why.
-func read(all []*unstructured.Unstructured) *state {
-	s := &state{writers: map[*mutation.Mutator]*manifest.Entry{}}
+func read(all []*unstructured.Unstructured, version string) *state {
+	s := &state{version: version, writers: map[*mutation.Mutator]*manifest.Entry{}}
 	var mutators []*mutation.Mutator
 	var templates []*expansion.Template
 	for _, o := range all {

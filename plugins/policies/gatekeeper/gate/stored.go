@@ -24,7 +24,7 @@ type Expansions struct {
 
 // Expansions reads them; nil = there are none.
 func (g *Gate) Expansions(ctx context.Context) (*Expansions, error) {
-	s, err := g.current(ctx)
+	s, err := g.current.Get(ctx)
 	if err != nil || s.templates.Empty() {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (e *Expansions) Version() string {
 		return ""
 	}
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(e.s.of)) // which never fails
+	_, _ = h.Write([]byte(e.s.version)) // which never fails
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 

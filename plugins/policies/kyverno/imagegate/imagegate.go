@@ -17,9 +17,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -28,8 +26,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/core/admission"
@@ -40,6 +36,7 @@ import (
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/imagepolicy"
+	"github.com/wasmplane/wasmplane/plugins/policies/latest"
 	"github.com/wasmplane/wasmplane/plugins/rights"
 	"github.com/wasmplane/wasmplane/plugins/sign/evidence"
 )
@@ -50,15 +47,9 @@ const Name = "KyvernoImages"
 // SecretsNamespace has the Secrets that policies of the cluster name, as at Kyverno. Those of a namespace name its own.
 const SecretsNamespace = "kyverno"
 
-// Objects reads the objects of the API.
-type Objects interface {
-	// List lists the objects of a kind; one that is not served has none.
-	List(ctx context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector) ([]runtime.Object, error)
-}
-
 // Config is what a gate needs.
 type Config struct {
-	Objects    Objects
+	Objects    latest.Objects
 	Namespaces matching.Namespaces
 	Resources  admission.Resources
 	// Rights holds policies against the rights of their writers.
@@ -74,10 +65,10 @@ type Config struct {
 
 // Gate is what these policies do in admission.
 type Gate struct {
-	cfg   Config
-	world imagepolicy.World
-	last  atomic.Pointer[state]
-	lanes lanes
+	cfg     Config
+	world   imagepolicy.World
+	current *latest.Latest[*state]
+	lanes   lanes
 }
 
 // New makes a gate.
@@ -85,7 +76,8 @@ func New(cfg Config) *Gate {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	g := &Gate{cfg: cfg}
+	g := &Gate{cfg: cfg, current: latest.New(cfg.Objects, kinds(), all)}
+	g.current.Counts = counts
 	g.world = imagepolicy.World{
 		Registries: g, Store: evidence.New(), Roots: cfg.Roots, Namespaces: cfg.Namespaces, Resources: cfg.Resources,
 	}
@@ -94,7 +86,6 @@ func New(cfg Config) *Gate {
 
 // state is all that the gate goes by, as it was read.
 type state struct {
-	of       string // which objects, in which versions
 	policies []*standing
 }
 
@@ -111,39 +102,30 @@ func kinds() (out []schema.GroupVersionKind) {
 	return out
 }
 
-// current is what there is. It is read anew only where something has changed.
-func (g *Gate) current(ctx context.Context) (*state, error) {
+// counts says which objects there are for the gate: an exception ends with its time, and one that cannot be read has no effect.
+func counts(u *unstructured.Unstructured) bool {
+	if u.GetKind() != kyverno.ExceptionKind {
+		return true
+	}
+	e := exception(u)
+	return e != nil && (e.Expires.IsZero() || time.Now().Before(e.Expires))
+}
+
+// all reads the policies with their exceptions.
+func all(objects []*unstructured.Unstructured, _ string) *state {
 	var policies, exceptions []*unstructured.Unstructured
-	var of strings.Builder
-	for _, kind := range kinds() {
-		list, err := g.cfg.Objects.List(ctx, kind, "", labels.Everything())
-		if err != nil {
-			return nil, fmt.Errorf("read the %ss: %w", kind.Kind, err)
-		}
-		for _, o := range list {
-			u, ok := o.(*unstructured.Unstructured)
-			if !ok || u.GetDeletionTimestamp() != nil {
-				continue
-			}
-			if kind.Kind != kyverno.ExceptionKind {
-				policies = append(policies, u)
-			} else if e := exception(u); e != nil && (e.Expires.IsZero() || time.Now().Before(e.Expires)) {
-				exceptions = append(exceptions, u)
-			} else {
-				continue // it has expired, or cannot be read
-			}
-			of.WriteString(string(u.GetUID()) + "/" + strconv.FormatInt(u.GetGeneration(), 10) + "/" + u.GetAnnotations()[apiobject.WriterAnnotation] + " ")
+	for _, u := range objects {
+		if u.GetKind() == kyverno.ExceptionKind {
+			exceptions = append(exceptions, u)
+		} else {
+			policies = append(policies, u)
 		}
 	}
-	if s := g.last.Load(); s != nil && s.of == of.String() {
-		return s, nil
-	}
-	s := &state{of: of.String()}
+	s := &state{}
 	for _, u := range policies {
 		s.policies = append(s.policies, read(u, exceptions))
 	}
-	g.last.Store(s)
-	return s, nil
+	return s
 }
 
 // exception reads an exception that somebody wrote; nil for others, which have no effect.
@@ -209,7 +191,7 @@ func withAsking(ctx context.Context, p *standing, r *admission.Request) context.
 
 // Mutate implements admission.Mutator: tags become digests.
 func (g *Gate) Mutate(ctx context.Context, r *admission.Request) error {
-	s, err := g.current(ctx)
+	s, err := g.current.Get(ctx)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
@@ -246,7 +228,7 @@ func (g *Gate) pin(ctx context.Context, p *standing, r *admission.Request) error
 
 // Validate implements admission.Validator.
 func (g *Gate) Validate(ctx context.Context, r *admission.Request) error {
-	s, err := g.current(ctx)
+	s, err := g.current.Get(ctx)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}

@@ -22,7 +22,7 @@ type Standing struct {
 
 // Standing are the policies that want to judge what is stored.
 func (g *Gate) Standing(ctx context.Context) (out []Standing, err error) {
-	s, err := g.current(ctx)
+	s, err := g.current.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (s Standing) Judge(ctx context.Context, r *admission.Request) (asked bool, 
 	}
 	if o.Against == "" && o.Asked && o.Required(verified) != "" {
 		all := &imagepolicy.Verified{} // by all policies, as in a request
-		state, err := s.gate.current(ctx)
+		state, err := s.gate.current.Get(ctx)
 		if err != nil {
 			return true, "", err
 		}

@@ -53,12 +53,16 @@ func Decode(object map[string]any, into any, at string) error {
 	return Strict(text, into, at)
 }
 
-// Expect fails where an object is not of one of these kinds of the group.
+// Expect fails where an object is not of one of these kinds of the group; there is one at the least.
 func Expect(group, apiVersion, kind string, kinds ...string) error {
 	if gv, err := schema.ParseGroupVersion(apiVersion); err == nil && gv.Group == group && slices.Contains(kinds, kind) {
 		return nil
 	}
-	return fmt.Errorf("expected a %s of %s, found a %s of %q", strings.Join(kinds, ", "), group, kind, apiVersion)
+	expected := "a " + kinds[0]
+	if len(kinds) > 1 {
+		expected = "one of " + strings.Join(kinds, ", ")
+	}
+	return fmt.Errorf("expected %s of %s, found a %s of %q", expected, group, kind, apiVersion)
 }
 
 // Strict decodes and refuses what is not known. at is where the JSON stands.

@@ -3,17 +3,16 @@
 package containerd
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
@@ -33,21 +32,14 @@ type pidFile struct {
 
 // identify reads a process's start time; fs.ErrNotExist when there is none.
 func identify(pid int) (process, error) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	p, err := linuxhost.StatProcess(pid)
 	if err != nil {
-		return process{}, fmt.Errorf("look at process %d: %w", pid, err)
+		return process{}, err
 	}
-	// The command's name, in parentheses, may contain anything; count from its end.
-	i := bytes.LastIndexByte(data, ')')
-	fields := strings.Fields(string(data[i+1:]))
-	const state, start = 0, 22 - 3 // of fields that begin with the third
-	if i < 0 || len(fields) <= start {
-		return process{}, fmt.Errorf("look at process %d: unknown form of /proc/%d/stat", pid, pid)
-	}
-	if fields[state] == "Z" {
+	if p.Ended {
 		return process{}, fmt.Errorf("look at process %d: it has ended: %w", pid, os.ErrNotExist)
 	}
-	return process{PID: pid, Start: fields[start], Boot: bootID()}, nil
+	return process{PID: pid, Start: p.Start, Boot: bootID()}, nil
 }
 
 func bootID() string {

@@ -63,12 +63,8 @@ func KillBelow(ctx context.Context, n Names, dirs []string, pids ...int) error {
 
 // alive tells whether a process is more than a zombie.
 func alive(pid int) bool {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return false
-	}
-	_, after, _ := strings.Cut(string(data[strings.LastIndexByte(string(data), ')')+1:]), " ")
-	return !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
+	p, err := StatProcess(pid)
+	return err == nil && !p.Ended
 }
 
 // ProgramsBelow lists the processes that execute a file below one of the directories.

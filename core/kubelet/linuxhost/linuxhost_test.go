@@ -7,11 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 func TestNames(t *testing.T) {
@@ -145,8 +148,8 @@ func TestCgroupsAndProcesses(t *testing.T) {
 		})
 	}
 	start := func(cgroup string) *exec.Cmd {
-		cmd := exec.Command("/proc/self/exe", "-test.run=^TestCgroupMember$")
-		cmd.Env = append(os.Environ(), "MACHINE_TEST_CGROUP="+cgroup)
+		cmd := exec.Command("/proc/self/exe", "-test.run=^$")
+		cmd.Env = append(os.Environ(), memberEnv+"="+cgroup)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -157,9 +160,13 @@ func TestCgroupsAndProcesses(t *testing.T) {
 		if n, err := out.Read(make([]byte, 1)); n != 1 {
 			t.Fatalf("the process in %s did not start: %v", cgroup, err)
 		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
 		return cmd
 	}
 	mine, other := start(ours.PodsCgroup()+"/a/b"), start(theirs.RuntimeCgroup())
+	if p, err := StatProcess(mine.Process.Pid); err != nil || p.Ended {
+		t.Fatalf("a process whose first thread has ended, and others not: %+v (%v)", p, err)
+	}
 	if pids, err := CgroupProcesses(ours.Cgroup()); err != nil || !slices.Equal(pids, []int{mine.Process.Pid}) {
 		t.Errorf("processes of the cluster: %v (%v), want %d", pids, err, mine.Process.Pid)
 	}
@@ -189,17 +196,30 @@ func TestCgroupsAndProcesses(t *testing.T) {
 	}
 }
 
-// TestCgroupMember is the process of the test above.
-func TestCgroupMember(t *testing.T) {
-	cgroup := os.Getenv("MACHINE_TEST_CGROUP")
-	if cgroup == "" {
-		return
-	}
+const memberEnv = "WASMPLANE_TEST_CGROUP"
+
+// beMember is the process of the test above. Its first thread ends at once, as that
+// of a process does which is being killed and has threads left to end.
+func beMember(cgroup string) {
 	if err := JoinCgroup(cgroup); err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
-	os.Stdout.WriteString("!")
-	_ = unix.Pause()
+	run.Go("the member's other thread", func() error {
+		for !strings.Contains(firstThread(), ") Z ") {
+			runtime.Gosched()
+		}
+		os.Stdout.WriteString("!") //nolint:errcheck // the parent reads it
+		return unix.Pause()
+	})
+	_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // of this thread alone
+}
+
+func firstThread() string {
+	data, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
 }
 
 // The link on the node's side is found in what libcni remembers.

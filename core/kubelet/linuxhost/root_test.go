@@ -5,6 +5,7 @@ package linuxhost
 import (
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,7 +31,17 @@ func TestRootsThatRuncCannotPivotFrom(t *testing.T) {
 
 const inChrootEnv = "WASMPLANE_TEST_IN_CHROOT"
 
+// The first goroutine stays on the first thread, for beMember.
+func init() {
+	if os.Getenv(memberEnv) != "" {
+		runtime.LockOSThread()
+	}
+}
+
 func TestMain(m *testing.M) {
+	if cgroup := os.Getenv(memberEnv); cgroup != "" {
+		beMember(cgroup)
+	}
 	if os.Getenv(inChrootEnv) != "" {
 		if p := checkRoot(true); p != nil {
 			os.Stdout.WriteString(p.String()) //nolint:errcheck // the parent reads it

@@ -20,6 +20,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // hostLocal is the IPAM plugin that lives in this binary: it is called, not executed.
@@ -120,6 +121,9 @@ func attach(args *skel.CmdArgs, c *bridgeConf) (result *current.Result, err erro
 		for _, conf := range []string{"accept_ra", "autoconf", "accept_redirects"} {
 			setSysctl("ipv6/conf/"+args.IfName+"/"+conf, "0")
 		}
+		for _, link := range []string{"all", args.IfName} { // either is enough for IPv4
+			setSysctl("ipv4/conf/"+link+"/accept_redirects", "0")
+		}
 		setSysctl("ipv6/conf/"+args.IfName+"/ndisc_notify", "1")
 		result.Interfaces = []*current.Interface{{}, {}, podLink}
 		return ipam.ConfigureIface(args.IfName, result)
@@ -207,8 +211,27 @@ func connect(netns ns.NetNS, br *netlink.Bridge, ifName string, c *bridgeConf) (
 			return nil, nil, fmt.Errorf("isolate %s: %w", hostVeth.Name, err)
 		}
 	}
+	if err := fixHardwareAddress(link, podVeth.HardwareAddr); err != nil {
+		return nil, nil, err
+	}
 	return &current.Interface{Name: hostVeth.Name, Mac: link.Attrs().HardwareAddr.String()},
 		&current.Interface{Name: podVeth.Name, Mac: podVeth.HardwareAddr.String(), Sandbox: netns.Path()}, nil
+}
+
+// fixHardwareAddress tells the bridge which hardware address is behind a pod's link, so that it need not learn it
+// from frames: a pod that sends with raw sockets writes another's into them, and would be sent what is
+// meant for that one, or millions, which the kernel would keep.
+func fixHardwareAddress(link netlink.Link, pod net.HardwareAddr) error {
+	name := link.Attrs().Name
+	if err := netlink.NeighSet(&netlink.Neigh{
+		LinkIndex: link.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP, Flags: netlink.NTF_MASTER, HardwareAddr: pod,
+	}); err != nil {
+		return fmt.Errorf("tell the bridge the hardware address behind %s: %w", name, err)
+	}
+	if err := netlink.LinkSetLearning(link, false); err != nil {
+		return fmt.Errorf("have the bridge learn no hardware addresses from %s: %w", name, err)
+	}
+	return nil
 }
 
 // completeAddresses ties the addresses to the pod's interface, adds default routes

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -543,10 +545,112 @@ func TestPodsTakeNoAdvertisements(t *testing.T) {
 					return fmt.Errorf("%s of the pod's link is %q (%w)", conf, data, err)
 				}
 			}
+			for _, conf := range []string{"all", "eth0"} {
+				data, err := os.ReadFile("/proc/thread-self/root/proc/sys/net/ipv4/conf/" + conf + "/accept_redirects")
+				if err != nil || strings.TrimSpace(string(data)) != "0" {
+					return fmt.Errorf("accept_redirects of %s is %q for IPv4 (%w)", conf, data, err)
+				}
+			}
 			return nil
 		})
 		if err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// A pod that writes another's hardware address into its frames, or many, is not taken for the other.
+func TestTheBridgeLearnsNothingFromPods(t *testing.T) {
+	onHost(t, nil, func(s *scene) {
+		rt, _ := s.pod("victim")
+		victim := s.mustAdd(rt).Interfaces
+		rt, evil := s.pod("evil")
+		s.mustAdd(rt)
+		mac, err := net.ParseMAC(victim[2].Mac)
+		if err != nil {
+			t.Fatal(err)
+		}
+		behind := func(mac net.HardwareAddr) (links []string) {
+			known, err := netlink.NeighList(0, unix.AF_BRIDGE)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range known {
+				if bytes.Equal(n.HardwareAddr, mac) && n.Flags&netlink.NTF_SELF == 0 {
+					link, err := netlink.LinkByIndex(n.LinkIndex)
+					if err != nil {
+						t.Fatal(err)
+					}
+					links = append(links, link.Attrs().Name)
+				}
+			}
+			return links
+		}
+		stranger := net.HardwareAddr{2, 0xba, 0xd, 0xba, 0xd, 1}
+		box := frames(t, victim[1].Name)
+		for i, from := range []net.HardwareAddr{mac, stranger} {
+			mark := fmt.Sprint("frame ", i)
+			err := evil.Do(func(ns.NetNS) error { return frame("eth0", from, mark) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := box(mark); err != nil { // the bridge has looked at it
+				t.Fatal(err)
+			}
+		}
+		if got := behind(mac); !slices.Equal(got, []string{victim[1].Name}) {
+			t.Errorf("the victim's hardware address is behind %v, want %s", got, victim[1].Name)
+		}
+		if got := behind(stranger); len(got) != 0 {
+			t.Errorf("the bridge remembers an address that nobody has, behind %v", got)
+		}
+	})
+}
+
+// frame sends a broadcast of an experimental protocol with a sender of one's choice.
+func frame(link string, from net.HardwareAddr, text string) error {
+	dev, err := net.InterfaceByName(link)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	data := slices.Concat(bytes.Repeat([]byte{0xff}, 6), from, []byte{0x88, 0xb5}, []byte(text))
+	return unix.Sendto(fd, data, 0, &unix.SockaddrLinklayer{Ifindex: dev.Index, Halen: 6})
+}
+
+// frames answers a function that waits for a text among what leaves by a link.
+func frames(t *testing.T, link string) func(text string) error {
+	t.Helper()
+	dev, err := net.InterfaceByName(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = 0x0300 // ETH_P_ALL, in network order
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: dev.Index}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 60}); err != nil {
+		t.Fatal(err)
+	}
+	return func(text string) error {
+		buf := make([]byte, 2048)
+		for {
+			n, _, err := unix.Recvfrom(fd, buf, 0)
+			if err != nil {
+				return fmt.Errorf("wait for %q: %w", text, err)
+			}
+			if bytes.Contains(buf[:n], []byte(text)) {
+				return nil
+			}
+		}
+	}
 }

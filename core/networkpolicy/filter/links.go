@@ -19,10 +19,12 @@ import (
 // isolates, only what has the pod's own addresses passes, and what neighbours must ask
 // each other.
 //
-// And whatever policies say: behind no pod's link passes an ARP message in which another address
-// speaks than the pod's own, a neighbour advertisement for another, a router's advertisement or a
-// redirect. What pods send to one another, to the node and beyond would else come to whoever
-// says loudest that it has the address (CVE-2020-10749 for routers).
+// And whatever policies say: behind a pod's link passes only what is sent from the pod's own addresses, or, on the
+// link, from a link-local one; and of what neighbours tell each other only what is about its own addresses, and
+// neither a router's advertisement nor a redirect. What pods send to one another, to the node and beyond would else
+// come to whoever says loudest that it has the address (CVE-2020-10749 for routers). Answers are not all that
+// neighbours learn from: who asks says where he is, too. And what has a tag of a VLAN is none of ours:
+// receivers take the tag 0 as none.
 
 const (
 	setFrom = "isolated-egress"  // links of pods that may not send what they like
@@ -170,7 +172,7 @@ func advertises(tx *knftables.Transaction, name string, own []netip.Addr) {
 	}
 	tx.Add(&knftables.Rule{Chain: chain, Rule: "@th,64,16 & 0xffc0 == 0xfe80 return"})
 	tx.Add(&knftables.Rule{Chain: chain, Rule: "drop"})
-	tx.Add(&knftables.Element{Map: mapOwn6, Key: []string{name}, Value: []string{"goto " + chain}})
+	tx.Add(&knftables.Element{Map: mapOwn6, Key: []string{name}, Value: []string{"jump " + chain}})
 }
 
 func elements(name string, l link, do func(*knftables.Element)) {
@@ -217,12 +219,19 @@ func (t *linkTable) skeleton(tx *knftables.Transaction) {
 	}
 	chain("own-sources", &knftables.Chain{}, append(own("iifname", "saddr"), fmt.Sprintf(neighbours, ", nd-router-solicit"), "drop")...)
 	chain("own-destinations", &knftables.Chain{}, append(own("oifname", "daddr"), fmt.Sprintf(neighbours, ""), "drop")...)
-	chain("own-neighbours", &knftables.Chain{},
+	const linkLocal = "fe80::/10"
+	chain("own-words", &knftables.Chain{},
+		"ether type { 0x8100, 0x88a8 } drop",
 		"iifname . arp saddr ip @"+addressSets[0]+" return",
 		"arp saddr ip 0.0.0.0 arp operation request return", // whether an address is in use (RFC 5227)
-		"ether type arp drop",
+		"iifname . ip saddr @"+addressSets[0]+" return",
 		"icmpv6 type { nd-router-advert, nd-redirect } drop",
 		"icmpv6 type nd-neighbor-advert iifname vmap @"+mapOwn6,
+		"iifname . ip6 saddr @"+addressSets[1]+" return",
+		"ip6 saddr "+linkLocal+" return",
+		// Who has no address yet asks whether it is in use, for routers, and to be in groups (RFC 4862, RFC 3810).
+		"ip6 saddr :: icmpv6 type { nd-neighbor-solicit, nd-router-solicit, mld2-listener-report } return",
+		"drop",
 	)
 	filter := func(hook knftables.BaseChainHook) *knftables.Chain {
 		return &knftables.Chain{
@@ -230,6 +239,6 @@ func (t *linkTable) skeleton(tx *knftables.Transaction) {
 			Priority: knftables.PtrTo(knftables.BaseChainPriority("-300")),
 		}
 	}
-	chain("from-pod", filter(knftables.PreroutingHook), "iifname @"+setPods+" ether type { arp, ip6 } jump own-neighbours", "iifname @"+setFrom+" goto own-sources")
+	chain("from-pod", filter(knftables.PreroutingHook), "iifname @"+setPods+" jump own-words", "iifname @"+setFrom+" goto own-sources")
 	chain("to-pod", filter(knftables.ForwardHook), "oifname @"+setTo+" goto own-destinations")
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +86,13 @@ func advertisement(kind byte, from, target netip.Addr, mac net.HardwareAddr) []b
 		copy(m[16:], "\x01\x01")
 		copy(m[18:], mac)
 	}
+	return checksummed(f)
+}
+
+// checksummed fills in the checksum of a message in an IPv6 packet without further headers.
+func checksummed(f []byte) []byte {
+	m := f[54:]
+	m[2], m[3] = 0, 0
 	sum := uint32(len(m) + 0x3a)
 	for i := 22; i < len(f); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(f[i:]))
@@ -94,6 +102,26 @@ func advertisement(kind byte, from, target netip.Addr, mac net.HardwareAddr) []b
 	}
 	binary.BigEndian.PutUint16(m[2:], ^uint16(sum))
 	return f
+}
+
+// question is a neighbour (135) or router (133) solicitation: who is asked learns where the asker has its address
+// (RFC 4861, section 7.2.3).
+func question(kind byte, from, target netip.Addr, mac net.HardwareAddr) []byte {
+	f := advertisement(136, from, target, mac)
+	m := f[54:]
+	m[0], m[4] = kind, 0
+	if kind == 133 {
+		copy(m[8:], m[24:32])
+		f, m = f[:14+40+16], m[:16]
+		f[19] = 16
+	}
+	m[len(m)-8] = 1 // the asker's own hardware address
+	return checksummed(f)
+}
+
+// tagged is a frame with VLAN 0, which receivers take as if it had none (IEEE 802.1Q: a priority alone).
+func tagged(frame []byte) []byte {
+	return slices.Concat(frame[:12], []byte{0x81, 0, 0, 0}, frame[12:])
 }
 
 // A hostile pod says that it is another one, and the gateway. Without the table the others believe it, so that
@@ -117,16 +145,36 @@ func TestAPodDoesNotTakeAnothersAddress(t *testing.T) {
 			l.Run("pod2", "ip", "neigh", "replace", address.String(), "lladdr", bridge, "dev", "eth0", "nud", "stale")
 		}
 	}
-	lie := func() {
+	answers := func(say func(uint16, []byte)) {
 		for _, a := range []netip.Addr{ip(v4(3)), gateway} {
-			l.say(t, "pod1", unix.ETH_P_ARP, claim(1, a, evil, ip(v4(2))))
-			l.say(t, "pod1", unix.ETH_P_ARP, claim(2, a, evil, ip(v4(2))))
-			l.say(t, "pod1", unix.ETH_P_ARP, claim(2, a, evil, gateway))
+			say(unix.ETH_P_ARP, claim(1, a, evil, ip(v4(2))))
+			say(unix.ETH_P_ARP, claim(2, a, evil, ip(v4(2))))
+			say(unix.ETH_P_ARP, claim(2, a, evil, gateway))
 		}
 		for _, a := range []netip.Addr{ip(v6(3)), gateway6} {
-			l.say(t, "pod1", unix.ETH_P_IPV6, advertisement(136, ip(v6(1)), a, evil))
+			say(unix.ETH_P_IPV6, advertisement(136, ip(v6(1)), a, evil))
 		}
-		l.say(t, "pod1", unix.ETH_P_IPV6, advertisement(134, ip("fe80::bad"), netip.Addr{}, evil))
+		say(unix.ETH_P_IPV6, advertisement(134, ip("fe80::bad"), netip.Addr{}, evil))
+	}
+	questions := func(say func(uint16, []byte)) {
+		for _, a := range []netip.Addr{ip(v6(3)), gateway6} {
+			say(unix.ETH_P_IPV6, question(135, a, ip(v6(2)), evil))
+		}
+		say(unix.ETH_P_IPV6, question(135, ip(v6(3)), gateway6, evil))
+	}
+	plain := func(protocol uint16, frame []byte) { l.say(t, "pod1", protocol, frame) }
+	priority := func(_ uint16, frame []byte) { l.say(t, "pod1", unix.ETH_P_8021Q, tagged(frame)) }
+	// Each form of the lies, and how much of it there is to believe.
+	forms := []struct {
+		name string
+		lie  func()
+		of   []string
+	}{
+		{"answers", func() { answers(plain) }, []string{""}},
+		{"answers with a VLAN tag", func() { answers(priority) }, []string{""}},
+		{"questions", func() { questions(plain) }, []string{"IPv6"}},
+		{"questions with a VLAN tag", func() { questions(priority) }, []string{"IPv6"}},
+		{"a host that asks for routers", func() { plain(unix.ETH_P_IPV6, question(133, ip(v6(3)), netip.Addr{}, evil)) }, []string{"the node", "IPv6"}},
 	}
 	believed := func(where, dev string, address netip.Addr) bool {
 		return strings.Contains(l.Run(where, "ip", "neigh", "show", address.String(), "dev", dev), evil.String())
@@ -142,11 +190,18 @@ func TestAPodDoesNotTakeAnothersAddress(t *testing.T) {
 			return strings.Contains(l.Run("pod2", "ip", "-6", "route", "show", "default"), "fe80::bad")
 		},
 	}
-	for name, victim := range victims {
-		truth()
-		netlab.Eventually(t, name+" is deceived without the table", func() bool { lie(); return victim() })
+	deceives := func(of []string, name string) bool {
+		return !slices.ContainsFunc(of, func(part string) bool { return !strings.Contains(name, part) })
 	}
-	l.Run("pod2", "ip", "-6", "route", "flush", "default")
+	for _, form := range forms {
+		for name, victim := range victims {
+			if deceives(form.of, name) {
+				truth()
+				netlab.Eventually(t, name+" is deceived without the table by "+form.name, func() bool { form.lie(); return victim() })
+				l.Run("pod2", "ip", "-6", "route", "flush", "default")
+			}
+		}
+	}
 	f, _ := l.start(t, client, nil)
 	for n := 1; n <= 3; n++ {
 		if err := f.Guard(t.Context(), somePod(n, "here"), []string{v4(n), v6(n)}, "v"+podName(n)); err != nil {
@@ -154,7 +209,9 @@ func TestAPodDoesNotTakeAnothersAddress(t *testing.T) {
 		}
 	}
 	truth()
-	lie()
+	for _, form := range forms {
+		form.lie()
+	}
 	// What comes after the lies, by the same ways, has arrived: so have they, or never will.
 	fence := func(what string, arrived func() bool, say func()) {
 		netlab.Eventually(t, what, func() bool { say(); return arrived() })

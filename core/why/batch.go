@@ -61,7 +61,7 @@ func (e *explainer) failedJob(j *batchv1.Job, c batchv1.JobCondition) *Answer {
 		return a.or("try it once more", "kubectl create job %s --from=cronjob/%s -n %s", cutName(j.Name)+"-again", of.Name, j.Namespace)
 	}
 	anew := "sed -e '/controller-uid:/d' -e '/job-name:/d' -e '/^  selector:/,/^  [a-z]*:$/{/^  selector:/d;/matchLabels:/d}'"
-	return a.or("make it anew, and so have it try again", "kubectl get job %s -n %s -o yaml | %s | kubectl replace --force -f -", j.Name, j.Namespace, anew)
+	return a.or("make it anew, and so have it try again", "kubectl get job %s -n %s -o yaml | %s | kubectl replace --force -f -", j.Name, j.Namespace, facts.Words(anew))
 }
 
 func cutName(name string) string { return name[:min(len(name), 56)] }
@@ -172,7 +172,7 @@ func (e *explainer) quota(name string) *Answer {
 	if refused != nil {
 		a.because("refused: %s %s: %s", strings.ToLower(refused.InvolvedObject.Kind), refused.InvolvedObject.Name, refused.Message)
 	}
-	return a.or("raise it", `kubectl patch resourcequota %s -n %s --type=merge -p '{"spec":{"hard":{%s}}}'`, name, e.in, strings.Join(more, ","))
+	return a.or("raise it", `kubectl patch resourcequota %s -n %s --type=merge -p '{"spec":{"hard":{%s}}}'`, name, e.in, facts.JSON(more))
 }
 
 // refusals is the youngest event of a creation that failed with a text; nil = none did.

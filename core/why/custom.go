@@ -31,14 +31,13 @@ func explainOther(ctx context.Context, c *Cluster, namespace, name string) (*Ans
 
 func (e *explainer) custom(o *unstructured.Unstructured) *Answer {
 	resource := resourceOf(e.Definition, o)
-	in := ""
-	if e.in != "" {
-		in = " -n " + e.in
-	}
 	if at := o.GetDeletionTimestamp(); at != nil {
+		format, words := "kubectl patch %s %s", []any{resource, o.GetName()}
+		if e.in != "" {
+			format, words = format+" -n %s", append(words, e.in)
+		}
 		return stuck("it is being deleted and waits for whoever set its finalizers %s", strings.Join(o.GetFinalizers(), ", ")).
-			or("take the finalizers off, if nobody is there to do it", `kubectl patch %s %s%s --type=merge -p '{"metadata":{"finalizers":null}}'`,
-				resource, o.GetName(), in)
+			or("take the finalizers off, if nobody is there to do it", format+` --type=merge -p '{"metadata":{"finalizers":null}}'`, words...)
 	}
 	if a := e.unobserved(o); a != nil {
 		return a

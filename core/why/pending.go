@@ -3,6 +3,7 @@
 package why
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -83,6 +84,10 @@ func (e *explainer) tried(t *trial.Trial, p *corev1.Pod, scheduled corev1.PodCon
 	}
 	d := t.Decide(p)
 	switch {
+	case e.ctx.Err() != nil:
+		a := stuck("it has no node: %s", cmp.Or(scheduled.Message, "nothing says why"))
+		a.Unknown = append(a.Unknown, "why no node takes it, and what would let it in: the time for one question ended before the scheduler had decided")
+		return a
 	case d.Node != "" && e.whole():
 		return stuck("it has not been scheduled yet; node %s would take it now", d.Node)
 	case d.Node != "":
@@ -105,7 +110,10 @@ func (e *explainer) tried(t *trial.Trial, p *corev1.Pod, scheduled corev1.PodCon
 		a.because("%s", sentence)
 	}
 	a.Changes = t.Changes(p, d)
-	if len(a.Changes) == 0 {
+	switch {
+	case e.ctx.Err() != nil:
+		a.Unknown = append(a.Unknown, "which other changes would let it in: the time for one question ended before all were tried")
+	case len(a.Changes) == 0:
 		a.Unknown = append(a.Unknown, "which single change would let it in: no taint off, label, smaller request, pod less, higher priority or node more does")
 	}
 	return a
@@ -157,7 +165,7 @@ func (e *explainer) promised(p *corev1.Pod) *Answer {
 	}
 	o := going[0]
 	a := stuck("it gets node %s as soon as pods that are less important have left it: %s/%s has until %s", node, o.Namespace, o.Name,
-		o.DeletionTimestamp.UTC().Format("15:04:05"))
+		o.DeletionTimestamp.UTC().Format("15:04:05")).telling("it gets node %s as soon as pods that are less important have left it", node)
 	for _, o := range going[:min(len(going), 5)] {
 		a.or("forget pod "+o.Name+" now; its containers may still run", "kubectl delete pod %s -n %s --grace-period=0 --force", o.Name, o.Namespace)
 	}

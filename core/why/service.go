@@ -82,7 +82,7 @@ func (e *explainer) nobody(s *corev1.Service) *Answer {
 		}
 		if p.Namespace == e.in && p.DeletionTimestamp == nil && all && !seen[meant.String()] && len(seen) < 3 {
 			seen[meant.String()] = true
-			a.or("select "+meant.String()+", as pod "+p.Name+" has", "kubectl set selector service/%s %s -n %s", s.Name, meant, e.in)
+			a.or("select "+meant.String()+", as pod "+p.Name+" has", "kubectl set selector service/%s %s -n %s", s.Name, meant.String(), e.in)
 		}
 	}
 	if len(a.Changes) == 0 {
@@ -91,7 +91,7 @@ func (e *explainer) nobody(s *corev1.Service) *Answer {
 			pairs = append(pairs, k+"="+s.Spec.Selector[k])
 		}
 		a.or("make pods that have the labels, or give them to pods that there are", "kubectl label pod POD -n %s %s", e.in,
-			strings.Join(pairs, " "))
+			facts.Join(pairs, " "))
 	}
 	return a
 }
@@ -117,7 +117,7 @@ func unnamed(s *corev1.Service, port corev1.ServicePort, pods []*corev1.Pod) *An
 	a := stuck("it has no endpoints: no container of its pods has a port of the name %q, its targetPort (theirs: %s)", port.TargetPort.StrVal, strings.Join(names, ", "))
 	for i, of := range s.Spec.Ports {
 		if len(names) > 0 && of.Port == port.Port {
-			a.or("use the port "+names[0], `kubectl patch service %s -n %s --type=json -p '[{"op":"replace","path":"/spec/ports/%d/targetPort","value":%s}]'`, s.Name, s.Namespace, i, fmt.Sprintf("%q", names[0]))
+			a.or("use the port "+names[0], `kubectl patch service %s -n %s --type=json -p '[{"op":"replace","path":"/spec/ports/%d/targetPort","value":%s}]'`, s.Name, s.Namespace, i, facts.JSON([]string{fmt.Sprintf("%q", names[0])}))
 		}
 	}
 	return a

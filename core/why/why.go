@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -55,6 +56,18 @@ type Answer struct {
 	Changes []Change `json:"changes,omitempty"`
 	// Unknown is what could not be found out.
 	Unknown []string `json:"unknown,omitempty"`
+
+	told string // see Told
+}
+
+// Told is the cause as it may be told to everybody who reads events of the object's namespace, who may read less than
+// whoever asked: without objects of other namespaces. "" = nothing.
+func (a *Answer) Told() string { return cmp.Or(a.told, a.Cause) }
+
+// telling has others told this much of the cause.
+func (a *Answer) telling(format string, args ...any) *Answer {
+	a.told = fmt.Sprintf(format, args...)
+	return a
 }
 
 // Kinds that can be asked about.
@@ -142,28 +155,36 @@ func (e *NotFoundError) Error() string {
 
 // Write prints an answer for people. The first line is the cause.
 func (a *Answer) Write(w io.Writer) {
-	fmt.Fprintf(w, "%s: %s\n", strings.TrimPrefix(a.Namespace+"/", "/")+a.Object, a.Cause)
+	say := func(format string, words ...any) {
+		for i, word := range words {
+			if text, ok := word.(string); ok {
+				words[i] = printable(text)
+			}
+		}
+		fmt.Fprintf(w, format, words...)
+	}
+	say("%s: %s\n", strings.TrimPrefix(a.Namespace+"/", "/")+a.Object, a.Cause)
 	for _, b := range a.Because {
-		fmt.Fprintf(w, "  %s\n", b)
+		say("  %s\n", b)
 	}
 	for _, r := range a.Refused {
-		fmt.Fprintf(w, "  %s: %s: %d nodes (%s)\n", cmp.Or(r.Plugin, "a plugin"), r.Reason, len(r.Nodes), facts.Some(r.Nodes))
+		say("  %s: %s: %d nodes (%s)\n", cmp.Or(r.Plugin, "a plugin"), r.Reason, len(r.Nodes), facts.Some(r.Nodes))
 	}
 	for _, r := range a.Preemption {
-		fmt.Fprintf(w, "  preemption: %s: %d nodes (%s)\n", r.Reason, len(r.Nodes), facts.Some(r.Nodes))
+		say("  preemption: %s: %d nodes (%s)\n", r.Reason, len(r.Nodes), facts.Some(r.Nodes))
 	}
 	if len(a.Changes) > 0 {
-		fmt.Fprintln(w, "What would let it go on:")
+		say("What would let it go on:\n")
 	}
 	for _, c := range a.Changes {
 		tried := ""
 		if c.Tried {
 			tried = " (tried on a copy of the cluster)"
 		}
-		fmt.Fprintf(w, "  %s%s:\n    %s\n", c.What, tried, c.Command)
+		say("  %s%s:\n    %s\n", c.What, tried, c.Command)
 	}
 	for _, u := range a.Unknown {
-		fmt.Fprintf(w, "Not known: %s\n", u)
+		say("Not known: %s\n", u)
 	}
 }
 
@@ -174,6 +195,19 @@ type explainer struct {
 	in  string          // the namespace
 }
 
+// printable is what somebody wrote, on one line and without what a terminal obeys.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsPrint(r):
+			return r
+		case unicode.IsSpace(r):
+			return ' '
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
+
 func well(format string, args ...any) *Answer {
 	return &Answer{Well: true, Cause: fmt.Sprintf(format, args...)}
 }
@@ -181,8 +215,13 @@ func well(format string, args ...any) *Answer {
 func stuck(format string, args ...any) *Answer { return &Answer{Cause: fmt.Sprintf(format, args...)} }
 
 // or suggests a change that was not tried.
-func (a *Answer) or(what, format string, args ...any) *Answer {
-	a.Changes = append(a.Changes, Change{What: what, Command: fmt.Sprintf(format, args...)})
+func (a *Answer) or(what, format string, words ...any) *Answer {
+	command, ok := facts.Command(format, words...)
+	if !ok {
+		a.Unknown = append(a.Unknown, "by which command to "+what+": a name in it is none that a shell takes as it stands")
+		return a
+	}
+	a.Changes = append(a.Changes, Change{What: what, Command: command})
 	return a
 }
 
@@ -193,6 +232,9 @@ func (a *Answer) because(format string, args ...any) *Answer {
 
 // of is the answer of an object that waits for another one.
 func (a *Answer) of(format string, args ...any) *Answer {
+	if a.told != "" {
+		a.told = fmt.Sprintf(format, args...) + ": " + a.told
+	}
 	a.Cause = fmt.Sprintf(format, args...) + ": " + a.Cause
 	return a
 }

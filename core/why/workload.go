@@ -194,7 +194,7 @@ func (e *explainer) refusedPod(message string, missing int) *Answer {
 	}
 	if len(hard) > 0 {
 		a.or("raise the quota", `kubectl patch resourcequota %s -n %s --type=merge -p '{"spec":{"hard":{%s}}}'`, name, e.in,
-			strings.Join(hard, ","))
+			facts.JSON(hard))
 	}
 	return a
 }

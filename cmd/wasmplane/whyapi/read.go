@@ -27,9 +27,13 @@ import (
 
 // Bounds of what is read for one question.
 const (
-	pageSize = 500
+	pageSize  = 500
+	pageBytes = 16 << 20 // about; the first page of a kind has firstPage objects, before anything is known of their size
+	firstPage = 50
 	// mostObjects of one kind. A cluster with more pods is answered by what its scheduler wrote.
 	mostObjects = 100_000
+	// mostBytes of all objects together, as they are stored: in memory they are a few times as much.
+	mostBytes = 128 << 20
 	// mostHeld bounds how many objects of one kind are looked at in a namespace that goes away.
 	mostHeld = 500
 	// mostSiblings bounds how many objects of a custom resource's kind are looked at.
@@ -41,14 +45,20 @@ type reader struct {
 	ctx    context.Context //nolint:containedctx // a reader lives for one question
 	set    *client.Set
 	unread []string
+	bytes  int
 	err    error
 }
 
 // list reads one kind into a slice of the last argument's type. What the user may not read
 // is left out, and said.
 func list[T any, L runtime.Object](r *reader, what string, from func(context.Context, metav1.ListOptions) (L, error), _ []*T) (out []*T) {
+	limit, before := int64(firstPage), r.bytes
 	for next := ""; r.err == nil; {
-		found, err := from(r.ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
+		if r.bytes >= mostBytes {
+			r.unread = append(r.unread, fmt.Sprintf("all %s: only %d were read, as one question reads %d MiB at most", what, len(out), mostBytes>>20))
+			return out
+		}
+		found, err := from(r.ctx, metav1.ListOptions{Limit: limit, Continue: next})
 		switch {
 		case apierrors.IsForbidden(err):
 			r.unread = append(r.unread, "what "+what+" there are: you may not list them")
@@ -64,6 +74,9 @@ func list[T any, L runtime.Object](r *reader, what string, from func(context.Con
 				if m, err := meta.Accessor(o); err == nil {
 					m.SetManagedFields(nil) // half of an object, and of no use here
 				}
+				if sized, ok := o.(interface{ Size() int }); ok {
+					r.bytes += sized.Size()
+				}
 				out = append(out, one)
 			}
 			return nil
@@ -76,6 +89,7 @@ func list[T any, L runtime.Object](r *reader, what string, from func(context.Con
 			r.unread = append(r.unread, fmt.Sprintf("all %s: only the first %d were read", what, len(out)))
 			return out
 		}
+		limit = max(1, min(pageSize, int64(pageBytes)*int64(len(out))/int64(max(1, r.bytes-before))))
 	}
 	return out
 }

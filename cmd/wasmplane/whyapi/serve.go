@@ -8,13 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
+	"strconv"
 	"time"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/wasmplane/wasmplane/core/client"
@@ -29,11 +32,8 @@ const (
 	Path  = "/apis/" + Group + "/v1/answer"
 )
 
-// Bounds of the work for all questions together.
-const (
-	atOnce  = 2
-	longest = 20 * time.Second
-)
+// longest is how long one question is worked on.
+const longest = 20 * time.Second
 
 // Handler answers questions. It costs nothing while nobody asks.
 type Handler struct {
@@ -44,12 +44,12 @@ type Handler struct {
 	Trials func() Trials
 	Logger *slog.Logger
 
-	busy chan struct{}
+	turns *turns
 }
 
 // NewHandler makes one ready to serve.
 func NewHandler(h Handler) *Handler {
-	h.busy = make(chan struct{}, atOnce)
+	h.turns = newTurns()
 	return &h
 }
 
@@ -65,17 +65,21 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err)
 		return
 	}
-	select {
-	case h.busy <- struct{}{}:
-		defer func() { <-h.busy }()
-	default: // a client comes again by itself
-		w.Header().Set("Retry-After", "1")
-		fail(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, errors.New("others are asking why; ask again in a second"))
+	asker, ok := genericrequest.UserFrom(r.Context())
+	if !ok {
+		fail(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, errors.New("nobody is known to ask"))
 		return
 	}
+	end, wait, why := h.turns.begin(asker)
+	if end == nil { // a client comes again by itself
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+		fail(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, errors.New(why))
+		return
+	}
+	defer end()
 	ctx, cancel := context.WithTimeout(r.Context(), longest)
 	defer cancel()
-	a, err := h.answer(ctx, q)
+	a, err := h.answer(ctx, asker, q)
 	if err != nil {
 		status, reason := classify(ctx, err)
 		fail(w, status, reason, err)
@@ -107,11 +111,7 @@ func question(r *http.Request) (Question, error) {
 	return q, nil
 }
 
-func (h *Handler) answer(ctx context.Context, q Question) (*why.Answer, error) {
-	asker, ok := genericrequest.UserFrom(ctx)
-	if !ok {
-		return nil, errors.New("nobody is known to ask")
-	}
+func (h *Handler) answer(ctx context.Context, asker user.Info, q Question) (*why.Answer, error) {
 	set, err := client.New(client.InMemory(h.API, asker, "why"))
 	if err != nil {
 		return nil, err

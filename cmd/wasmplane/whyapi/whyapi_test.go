@@ -3,15 +3,20 @@
 package whyapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
@@ -20,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/why"
 )
 
@@ -118,7 +124,8 @@ func TestOddQuestionsAreRefused(t *testing.T) {
 	}
 }
 
-// Two questions at a time are enough: the next is told to come again.
+// Two questions at a time are enough: the next is told to come again, but for an operator's. And nobody has two turns,
+// under however many names.
 func TestQuestionsAreBounded(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	api := stub(t, func(r *http.Request) {
@@ -128,21 +135,112 @@ func TestQuestionsAreBounded(t *testing.T) {
 		}
 	})
 	h := NewHandler(Handler{API: api, Logger: slog.New(slog.DiscardHandler)})
-	who := &user.DefaultInfo{Name: "ann"}
-	ended := make(chan int, atOnce)
-	for range atOnce {
+	ended := make(chan int, atOnce+reserved)
+	begin := func(who user.Info) {
 		go func() { ended <- get(t, h, who, "kind=node&name=a").Code }()
 		<-entered
 	}
-	if w := get(t, h, who, "kind=node&name=a"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
-		t.Errorf("%d %v", w.Code, w.Header())
+	refused := func(who user.Info) {
+		t.Helper()
+		if w := get(t, h, who, "kind=node&name=a"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("%s: %d %v", who.GetName(), w.Code, w.Header())
+		}
 	}
+	begin(&user.DefaultInfo{Name: "system:serviceaccount:shop:one"})
+	refused(&user.DefaultInfo{Name: "system:serviceaccount:shop:one"})
+	refused(&user.DefaultInfo{Name: "system:serviceaccount:shop:two"})
+	begin(&user.DefaultInfo{Name: "ann"})
+	refused(&user.DefaultInfo{Name: "bob"})
+	begin(&user.DefaultInfo{Name: "admin", Groups: []string{pki.AdminsGroup}})
+	refused(&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}})
 	close(leave)
-	for range atOnce {
+	for range atOnce + reserved {
 		if code := <-ended; code != http.StatusOK {
 			t.Errorf("%d", code)
 		}
 	}
+}
+
+// After a long turn one rests for as long; others don't.
+func TestWhoAsksMuchRests(t *testing.T) {
+	now := time.Unix(0, 0)
+	turns := newTurns()
+	turns.now = func() time.Time { return now }
+	ann := &user.DefaultInfo{Name: "ann"}
+	end, _, _ := turns.begin(ann)
+	now = now.Add(briefly)
+	end()
+	if end, _, _ = turns.begin(ann); end == nil {
+		t.Fatal("a brief turn needs no rest")
+	}
+	now = now.Add(20 * time.Second)
+	end()
+	end, wait, why := turns.begin(ann)
+	if end != nil || wait != 20*time.Second || !strings.Contains(why, "20s") {
+		t.Errorf("%s, %q", wait, why)
+	}
+	if end, _, _ := turns.begin(&user.DefaultInfo{Name: "bob"}); end == nil {
+		t.Error("another one has to rest too")
+	}
+	now = now.Add(20 * time.Second)
+	if end, _, _ = turns.begin(ann); end == nil || len(turns.rests) != 0 {
+		t.Errorf("the rest does not end: %v", turns.rests)
+	}
+}
+
+// What is in no namespace has its events in "default", where others read.
+func TestEventsAreWrittenWhereTheObjectIs(t *testing.T) {
+	for _, c := range []struct {
+		query string
+		wrote bool
+	}{{"kind=node&name=a", true}, {"kind=ns&name=a", false}, {"kind=pod&name=a&namespace=shop", true}} {
+		asked := make(chan string, 100)
+		h := NewHandler(Handler{Logger: slog.New(slog.DiscardHandler), API: stuckObjects(t, func(r *http.Request) { asked <- r.Method + " " + r.URL.Path })})
+		if w := get(t, h, &user.DefaultInfo{Name: "ann"}, c.query); w.Code != http.StatusOK {
+			t.Fatalf("%s: %d %s", c.query, w.Code, w.Body)
+		}
+		close(asked)
+		wrote := false
+		for request := range asked {
+			wrote = wrote || strings.HasPrefix(request, "POST ")
+		}
+		if wrote != c.wrote {
+			t.Errorf("%s: an event is written: %v", c.query, wrote)
+		}
+	}
+}
+
+// stuckObjects is an API with a cordoned node, a namespace and a pod that finalizers keep, all of the name a.
+func stuckObjects(t *testing.T, seen func(*http.Request)) http.Handler {
+	t.Helper()
+	gone := map[string]any{"name": "a", "deletionTimestamp": "2020-01-01T00:00:00Z", "finalizers": []string{"x/y"}}
+	inShop := map[string]any{"name": "a", "namespace": "shop", "deletionTimestamp": "2020-01-01T00:00:00Z", "finalizers": []string{"x/y"}}
+	objects := map[string]map[string]any{
+		"Node":      {"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"unschedulable": true}},
+		"Namespace": {"kind": "Namespace", "apiVersion": "v1", "metadata": gone},
+		"Pod":       {"kind": "Pod", "apiVersion": "v1", "metadata": inShop},
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen(r)
+		w.Header().Set("Content-Type", "application/json")
+		var answer any
+		for kind, o := range objects {
+			plural := strings.ToLower(kind) + "s"
+			switch {
+			case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+plural):
+				answer = map[string]any{"kind": kind + "List", "apiVersion": "v1", "items": []any{o}}
+			case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+plural+"/a"):
+				answer = map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": o["metadata"]}
+			}
+		}
+		if answer == nil {
+			w.WriteHeader(http.StatusForbidden)
+			answer = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: 403, Reason: metav1.StatusReasonForbidden}
+		}
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A server that does not know the question is told from one whose answer is no.
@@ -174,5 +272,30 @@ func TestServersThatDoNotAnswerWhy(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// Who has many large objects has not all of them read into the server's memory at once, nor very many on one page.
+func TestWhatOneQuestionReadsIsBounded(t *testing.T) {
+	large := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("x", 1<<20)}}}
+	r := &reader{ctx: t.Context()}
+	most := int64(0)
+	from := func(_ context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+		most = max(most, opts.Limit)
+		return &corev1.PodList{ListMeta: metav1.ListMeta{Continue: "more"}, Items: slices.Repeat([]corev1.Pod{large}, int(opts.Limit))}, nil
+	}
+	if got := len(list(r, "pods", from, []*corev1.Pod(nil))); got < mostBytes>>20-32 || got > mostBytes>>20+32 {
+		t.Errorf("%d objects of a MiB were read, want about %d", got, mostBytes>>20)
+	}
+	if most > firstPage {
+		t.Errorf("a page had %d of them", most)
+	}
+	again := 0
+	list(r, "jobs", func(context.Context, metav1.ListOptions) (*batchv1.JobList, error) {
+		again++
+		return &batchv1.JobList{}, nil
+	}, []*batchv1.Job(nil))
+	if again > 0 || len(r.unread) != 2 || !strings.Contains(r.unread[1], "all jobs: only 0 were read") {
+		t.Errorf("it went on %d times, and says %q", again, r.unread)
 	}
 }

@@ -24,6 +24,12 @@ const (
 	mostPods  = 30
 )
 
+// change has a command with words of objects in it; ok is false if there is no such command.
+func change(what, format string, words ...any) (c Change, ok bool) {
+	command, ok := facts.Command(format, words...)
+	return Change{What: what, Command: command}, ok
+}
+
 // Changes that let the pod in, each tried.
 func (t *Trial) Changes(p *corev1.Pod, d *scheduler.Decision) []Change {
 	var out []Change
@@ -76,7 +82,7 @@ func cordoned(node *corev1.Node) {
 func (t *Trial) uncordon(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 	for _, n := range t.refusedBy(d, "NodeUnschedulable") {
 		if t.fits(p, t.altering(altered(n, cordoned))) {
-			return Change{What: "use node " + n.Node.Name + " again", Command: "kubectl uncordon " + n.Node.Name}, true
+			return change("use node "+n.Node.Name+" again", "kubectl uncordon %s", n.Node.Name)
 		}
 	}
 	return Change{}, false
@@ -105,8 +111,7 @@ func (t *Trial) untaint(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 			})
 		})
 		if len(off) > 0 && t.fits(p, t.altering(without)) {
-			return Change{What: "take the taint off node " + n.Node.Name, Command: "kubectl taint node " + n.Node.Name + " " + strings.Join(off,
-				" ")}, true
+			return change("take the taint off node "+n.Node.Name, "kubectl taint node %s %s", n.Node.Name, facts.Join(off, " "))
 		}
 	}
 	return Change{}, false
@@ -134,10 +139,8 @@ func (t *Trial) label(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 				pairs = append(pairs, k+"="+want[k])
 			}
 		}
-		return Change{
-			What:    "give node " + n.Node.Name + " the labels that the pod selects",
-			Command: "kubectl label node " + n.Node.Name + " --overwrite " + strings.Join(pairs, " "),
-		}, true
+		return change("give node "+n.Node.Name+" the labels that the pod selects", "kubectl label node %s --overwrite %s", n.Node.Name,
+			facts.Join(pairs, " "))
 	}
 	return Change{}, false
 }
@@ -194,7 +197,8 @@ func (t *Trial) smaller(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 			return Change{}, false
 		}
 		if t.fits(less, t.snap) {
-			return Change{What: "ask for less", Command: t.resources(p, less, short)}, true
+			command, ok := t.resources(p, less, short)
+			return Change{What: "ask for less", Command: command}, ok
 		}
 	}
 	return Change{}, false
@@ -208,9 +212,9 @@ func half(name corev1.ResourceName, q resource.Quantity) resource.Quantity {
 }
 
 // resources is the command that sets the requests of the pod's workload, or of the pod.
-func (t *Trial) resources(p, less *corev1.Pod, short map[corev1.ResourceName]bool) string {
+func (t *Trial) resources(p, less *corev1.Pod, short map[corev1.ResourceName]bool) (string, bool) {
 	owner := t.Owner(p)
-	var commands, patches []string
+	var commands, patches, parts []string
 	for i, c := range less.Spec.Containers {
 		var set, patch []string
 		for _, name := range slices.Sorted(maps.Keys(short)) {
@@ -218,6 +222,7 @@ func (t *Trial) resources(p, less *corev1.Pod, short map[corev1.ResourceName]boo
 			was := p.Spec.Containers[i].Resources.Requests[name]
 			if ok && now.Cmp(was) != 0 {
 				set, patch = append(set, string(name)+"="+now.String()), append(patch, fmt.Sprintf("%q:%q", name, now.String()))
+				parts = append(parts, owner, c.Name, string(name))
 			}
 		}
 		if len(set) > 0 {
@@ -227,9 +232,10 @@ func (t *Trial) resources(p, less *corev1.Pod, short map[corev1.ResourceName]boo
 		}
 	}
 	if owner == "pod/"+p.Name {
-		return fmt.Sprintf(`kubectl patch pod %s -n %s --subresource resize -p '{"spec":{"containers":[%s]}}'`, p.Name, p.Namespace, strings.Join(patches, ","))
+		return fmt.Sprintf(`kubectl patch pod %s -n %s --subresource resize -p '{"spec":{"containers":[%s]}}'`, p.Name, p.Namespace,
+			strings.Join(patches, ",")), facts.Join(parts, " ") != ""
 	}
-	return strings.Join(commands, " && ")
+	return strings.Join(commands, " && "), facts.Join(parts, " ") != ""
 }
 
 // evict takes as few pods as possible from one node, none of them more important than this.

@@ -155,7 +155,7 @@ func (t *Trial) important(p *corev1.Pod, _ *scheduler.Decision) (Change, bool) {
 	})
 	tried := 0
 	for _, c := range classes {
-		if c.Value <= facts.Priority(p) || strings.HasPrefix(c.Name, "system-") || tried >= mostClasses {
+		if c.Value <= facts.Priority(p) || strings.HasPrefix(c.Name, "system-") || tried >= mostClasses || t.ctx.Err() != nil {
 			continue
 		}
 		tried++
@@ -164,20 +164,21 @@ func (t *Trial) important(p *corev1.Pod, _ *scheduler.Decision) (Change, bool) {
 		if t.Decide(raised); t.kept.chosen == nil {
 			continue
 		}
+		command, ok := t.classCommand(p, c.Name)
 		return Change{
 			What:    fmt.Sprintf("make it more important: %s then has to leave node %s", t.victims(t.kept.chosen.Victims), t.kept.chosen.Node),
-			Command: t.classCommand(p, c.Name),
-		}, true
+			Command: command,
+		}, ok
 	}
 	return Change{}, false
 }
 
 // classCommand gives the pod's workload, or the pod, a priority class.
-func (t *Trial) classCommand(p *corev1.Pod, class string) string {
+func (t *Trial) classCommand(p *corev1.Pod, class string) (string, bool) {
 	owner := t.Owner(p)
 	if owner == "pod/"+p.Name {
-		return fmt.Sprintf(`kubectl get pod %s -n %s -o yaml | sed -e '/^  priority:/d' -e '/^  priorityClassName:/d' -e 's/^spec:$/&\n  priorityClassName: %s/' | kubectl replace --force -f -`,
+		return facts.Command(`kubectl get pod %s -n %s -o yaml | sed -e '/^  priority:/d' -e '/^  priorityClassName:/d' -e 's/^spec:$/&\n  priorityClassName: %s/' | kubectl replace --force -f -`,
 			p.Name, p.Namespace, class)
 	}
-	return fmt.Sprintf(`kubectl patch %s -n %s --type=merge -p '{"spec":{"template":{"spec":{"priorityClassName":"%s"}}}}'`, owner, p.Namespace, class)
+	return facts.Command(`kubectl patch %s -n %s --type=merge -p '{"spec":{"template":{"spec":{"priorityClassName":"%s"}}}}'`, owner, p.Namespace, class)
 }

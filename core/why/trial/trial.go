@@ -155,7 +155,7 @@ func (t *Trial) Decide(p *corev1.Pod) *scheduler.Decision {
 
 // fits says whether the pod has a node in an altered cluster.
 func (t *Trial) fits(p *corev1.Pod, snap *framework.Snapshot) bool {
-	return t.decide(p, snap).Node != ""
+	return t.ctx.Err() == nil && t.decide(p, snap).Node != "" // a decision is stopped, but not its beginning
 }
 
 // Refusals groups the nodes by reason, the reason of most nodes first.

@@ -29,8 +29,8 @@ import (
 	configv1 "k8s.io/kubelet/config/v1"
 	api "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/podidentity"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
-	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 )
 
 const (
@@ -56,7 +56,7 @@ type Config struct {
 // Manager of a node's providers.
 type Manager struct {
 	cfg       Config
-	tokens    *volume.Tokens
+	tokens    *podidentity.Tokens
 	providers []*provider
 }
 
@@ -81,7 +81,7 @@ func New(cfg Config) *Manager {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	m := &Manager{cfg: cfg, tokens: volume.NewTokens(cfg.Client)}
+	m := &Manager{cfg: cfg, tokens: podidentity.NewTokens(cfg.Client)}
 	for _, p := range cfg.Providers {
 		m.providers = append(m.providers, &provider{CredentialProvider: p, answers: map[string]answer{}})
 	}

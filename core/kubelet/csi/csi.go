@@ -31,7 +31,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/volume"
+	"github.com/wasmplane/wasmplane/core/kubelet/podidentity"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -58,7 +58,7 @@ type Node struct {
 	cfg      Config
 	registry *registry
 	turns    turns
-	tokens   *volume.Tokens
+	tokens   *podidentity.Tokens
 	events   record.EventBroadcaster
 	rec      record.EventRecorder
 	staged   marks
@@ -84,7 +84,7 @@ func New(cfg Config) (*Node, error) {
 		}
 	}
 	cfg.RootDir = filepath.Clean(cfg.RootDir)
-	n := &Node{cfg: cfg, tokens: volume.NewTokens(cfg.Client), nudged: make(chan struct{}, 1), events: record.NewBroadcaster()}
+	n := &Node{cfg: cfg, tokens: podidentity.NewTokens(cfg.Client), nudged: make(chan struct{}, 1), events: record.NewBroadcaster()}
 	n.rec = n.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: cfg.NodeName})
 	n.registry = newRegistry(cfg, n.nudge)
 	return n, nil

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/podidentity"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume/payload"
 )
@@ -21,9 +22,9 @@ import (
 type contents struct {
 	objects     spec.Objects
 	allocatable func() corev1.ResourceList
-	tokens      *Tokens
-	trust       *trustBundles
-	certs       *podCertificates
+	tokens      *podidentity.Tokens
+	trust       *podidentity.TrustBundles
+	certs       *podidentity.Certificates
 }
 
 const defaultMode = 0o644
@@ -219,7 +220,7 @@ func (k *projected) source(ctx context.Context, out payload.Files, r Request, in
 	case src.ServiceAccountToken != nil:
 		return k.token(ctx, out, r, src.ServiceAccountToken, mode)
 	case src.ClusterTrustBundle != nil:
-		anchors, err := k.trust.anchors(ctx, src.ClusterTrustBundle)
+		anchors, err := k.trust.Anchors(ctx, src.ClusterTrustBundle)
 		if err != nil {
 			return err
 		}
@@ -231,7 +232,7 @@ func (k *projected) source(ctx context.Context, out payload.Files, r Request, in
 }
 
 func (k *projected) token(ctx context.Context, out payload.Files, r Request, src *corev1.ServiceAccountTokenProjection, mode *int32) error {
-	tok, err := k.tokens.get(ctx, r.Pod, src)
+	tok, _, err := k.tokens.Get(ctx, r.Pod, src)
 	if err != nil {
 		return err
 	}
@@ -241,7 +242,7 @@ func (k *projected) token(ctx context.Context, out payload.Files, r Request, src
 
 func (k *projected) certificate(ctx context.Context, out payload.Files, r Request, index int, mode *int32) error {
 	src := r.Volume.Projected.Sources[index].PodCertificate
-	key, chain, err := k.certs.get(ctx, r.Pod, r.Volume.Name, index, src)
+	key, chain, err := k.certs.Get(ctx, r.Pod, certificateOf(r, index), src)
 	if err != nil {
 		return err
 	}
@@ -253,6 +254,10 @@ func (k *projected) certificate(ctx context.Context, out payload.Files, r Reques
 		}
 	}
 	return nil
+}
+
+func certificateOf(r Request, index int) podidentity.Source {
+	return podidentity.Source{Pod: r.Pod.UID, Volume: r.Volume.Name, Index: index}
 }
 
 // private is a file for the pod's user alone, where all of its containers have
@@ -295,11 +300,11 @@ func (k *projected) RefreshAt(r Request) time.Time {
 		var at time.Time
 		switch src := &r.Volume.Projected.Sources[i]; {
 		case src.ServiceAccountToken != nil:
-			at = k.tokens.refreshAt(r.Pod, src.ServiceAccountToken)
+			at = k.tokens.RefreshAt(r.Pod, src.ServiceAccountToken)
 		case src.ClusterTrustBundle != nil:
-			at = time.Now().Add(trustRefresh)
+			at = time.Now().Add(podidentity.TrustRefresh)
 		case src.PodCertificate != nil:
-			at = k.certs.refreshAt(certificateKey{r.Pod.UID, r.Volume.Name, i})
+			at = k.certs.RefreshAt(certificateOf(r, i))
 		}
 		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at
@@ -310,6 +315,6 @@ func (k *projected) RefreshAt(r Request) time.Time {
 
 func (k *projected) Unmount(_ context.Context, uid types.UID, _, dir string) error {
 	k.tokens.Forget(uid)
-	k.certs.forget(uid)
+	k.certs.Forget(uid)
 	return removeTree(dir)
 }

@@ -28,6 +28,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/podidentity"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
 
@@ -143,8 +144,8 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{cfg: cfg, pods: map[types.UID]*podVolumes{}, due: map[types.UID]time.Time{}, wake: make(chan struct{}, 1)}
 	c := &contents{
-		objects: cfg.Objects, allocatable: cfg.Allocatable, tokens: NewTokens(cfg.Client),
-		trust: newTrustBundles(cfg.Client), certs: newPodCertificates(cfg.Client),
+		objects: cfg.Objects, allocatable: cfg.Allocatable, tokens: podidentity.NewTokens(cfg.Client),
+		trust: podidentity.NewTrustBundles(cfg.Client), certs: podidentity.NewCertificates(cfg.Client),
 	}
 	m.plugins = append(append([]Plugin{}, cfg.Plugins...),
 		&emptyDir{}, &hostPath{}, &configMap{c}, &secret{c}, &downward{c}, &projected{c}, &image{},

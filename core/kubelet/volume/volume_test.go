@@ -10,17 +10,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 )
@@ -247,49 +243,4 @@ func TestASubPathThatIsMissing(t *testing.T) {
 	if err := m.Unmount(t.Context(), p.UID); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestTokensAreRenewedInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		var mu sync.Mutex
-		asked := 0
-		client.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			asked++
-			req := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest)
-			if b := req.Spec.BoundObjectRef; b == nil || b.Kind != "Pod" || b.Name != "p" || b.UID != "uid" {
-				t.Errorf("the token is not bound to its pod: %+v", b)
-			}
-			life := time.Hour
-			if asked == 1 {
-				life = 100 * time.Millisecond
-			}
-			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
-				Token:               fmt.Sprint("token-", asked),
-				ExpirationTimestamp: metav1.NewTime(time.Now().Add(life)),
-			}}, nil
-		})
-		tok := volume.TokensForTest(client)
-		p := aPod(corev1.Volume{})
-		src := &corev1.ServiceAccountTokenProjection{Path: "token"}
-		get := func() string {
-			s, err := tok(t.Context(), p, src)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s
-		}
-		if got := get(); got != "token-1" {
-			t.Errorf("first %s", got)
-		}
-		time.Sleep(90 * time.Millisecond) // four fifths of its life
-		if got := get(); got != "token-2" {
-			t.Errorf("then %s", got)
-		}
-		if got := get(); got != "token-2" {
-			t.Errorf("then %s", got)
-		}
-	})
 }

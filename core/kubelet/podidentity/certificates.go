@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package volume
+package podidentity
 
 import (
 	"context"
@@ -33,25 +33,26 @@ const (
 	askAgain = 10 * time.Second
 )
 
-// podCertificates has keys made and certificates issued for pods: by a
+// Certificates has keys made and certificates issued for pods: by a
 // PodCertificateRequest that a signer of the cluster answers. Keys never leave
 // the node, and live in memory and in the pods' volumes only.
-type podCertificates struct {
+type Certificates struct {
 	client kubernetes.Interface
 
 	mu   sync.Mutex
-	held map[certificateKey]*podCertificate
+	held map[Source]*issued
 }
 
-type certificateKey struct {
-	pod    types.UID
-	volume string
-	source int
+// Source names a source of a projected volume of a pod.
+type Source struct {
+	Pod    types.UID
+	Volume string
+	Index  int // in the volume's sources
 }
 
-// podCertificate is one source's state. Its fields belong to whoever mounts the
+// issued is one source's state. Its fields belong to whoever mounts the
 // pod's volumes, which is one at a time.
-type podCertificate struct {
+type issued struct {
 	key, chain []byte // nil = nothing was issued yet
 	refresh    time.Time
 	expires    time.Time
@@ -61,27 +62,28 @@ type podCertificate struct {
 	refused    error // the signer said no, for good
 }
 
-func newPodCertificates(client kubernetes.Interface) *podCertificates {
-	return &podCertificates{client: client, held: map[certificateKey]*podCertificate{}}
+// NewCertificates makes Certificates that asks by client.
+func NewCertificates(client kubernetes.Interface) *Certificates {
+	return &Certificates{client: client, held: map[Source]*issued{}}
 }
 
-func (c *podCertificates) entry(key certificateKey) *podCertificate {
+func (c *Certificates) entry(of Source) *issued {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.held[key]
+	p := c.held[of]
 	if p == nil {
-		p = &podCertificate{}
-		c.held[key] = p
+		p = &issued{}
+		c.held[of] = p
 	}
 	return p
 }
 
-// get answers the key and the certificates of a source. The first time it waits
+// Get answers the key and the certificates of a source. The first time it waits
 // for the signer; when it is time to refresh, what there is is good until the new one is.
-func (c *podCertificates) get(ctx context.Context, pod *corev1.Pod, volume string, source int,
+func (c *Certificates) Get(ctx context.Context, pod *corev1.Pod, of Source,
 	src *corev1.PodCertificateProjection,
 ) (key, chain []byte, err error) {
-	p := c.entry(certificateKey{pod.UID, volume, source})
+	p := c.entry(of)
 	now := time.Now()
 	if p.refused != nil {
 		return nil, nil, p.refused
@@ -104,7 +106,7 @@ func (c *podCertificates) get(ctx context.Context, pod *corev1.Pod, volume strin
 }
 
 // request makes a key and asks for its certificate.
-func (c *podCertificates) request(ctx context.Context, pod *corev1.Pod, src *corev1.PodCertificateProjection, p *podCertificate) error {
+func (c *Certificates) request(ctx context.Context, pod *corev1.Pod, src *corev1.PodCertificateProjection, p *issued) error {
 	account, err := c.client.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("while fetching service account: %w", err)
@@ -137,7 +139,7 @@ func (c *podCertificates) request(ctx context.Context, pod *corev1.Pod, src *cor
 }
 
 // await waits a while for the signer's answer.
-func (c *podCertificates) await(ctx context.Context, namespace string, p *podCertificate) error {
+func (c *Certificates) await(ctx context.Context, namespace string, p *issued) error {
 	ctx, cancel := context.WithTimeout(ctx, issueWithin)
 	defer cancel()
 	look := run.Backoff{First: 100 * time.Millisecond, Longest: 2 * time.Second}
@@ -158,7 +160,7 @@ func (c *podCertificates) await(ctx context.Context, namespace string, p *podCer
 }
 
 // answered takes the signer's answer, if there is one.
-func (p *podCertificate) answered(r *certificatesv1.PodCertificateRequest) bool {
+func (p *issued) answered(r *certificatesv1.PodCertificateRequest) bool {
 	for _, cond := range r.Status.Conditions {
 		switch cond.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeDenied:
@@ -196,9 +198,9 @@ func certificatesOnly(in []byte) []byte {
 	}
 }
 
-// refreshAt is when a source's certificate should be replaced.
-func (c *podCertificates) refreshAt(key certificateKey) time.Time {
-	p := c.entry(key)
+// RefreshAt is when a source's certificate should be replaced.
+func (c *Certificates) RefreshAt(of Source) time.Time {
+	p := c.entry(of)
 	if p.chain == nil || p.refused != nil {
 		return time.Time{}
 	}
@@ -208,11 +210,12 @@ func (c *podCertificates) refreshAt(key certificateKey) time.Time {
 	return p.refresh
 }
 
-func (c *podCertificates) forget(uid types.UID) {
+// Forget drops the keys and certificates of a pod.
+func (c *Certificates) Forget(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k := range c.held {
-		if k.pod == uid {
+		if k.Pod == uid {
 			delete(c.held, k)
 		}
 	}

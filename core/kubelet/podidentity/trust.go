@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package volume
+package podidentity
 
 import (
 	"context"
@@ -17,36 +17,38 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 )
 
 const (
-	// trustRefresh is how often ClusterTrustBundles in volumes are looked at again.
-	trustRefresh = time.Minute
+	// TrustRefresh is how often ClusterTrustBundles in volumes are looked at again.
+	TrustRefresh = time.Minute
 	// maxSelector bounds the text of a label selector, which goes into a URL.
 	maxSelector = 100 * 1024
 )
 
-// trustBundles reads ClusterTrustBundles for projected volumes.
-type trustBundles struct {
+// TrustBundles reads ClusterTrustBundles for projected volumes.
+type TrustBundles struct {
 	client kubernetes.Interface
 	// seed orders certificates: the same for the life of the process, so that
 	// files don't change, and no other, so that nobody relies on the order.
 	seed uint64
 }
 
-func newTrustBundles(client kubernetes.Interface) *trustBundles {
-	return &trustBundles{client: client, seed: rand.Uint64()}
+// NewTrustBundles makes TrustBundles that reads by client.
+func NewTrustBundles(client kubernetes.Interface) *TrustBundles {
+	return &TrustBundles{client: client, seed: rand.Uint64()}
 }
 
-// anchors are the certificates that a source selects, each once, as PEM.
-func (t *trustBundles) anchors(ctx context.Context, src *corev1.ClusterTrustBundleProjection) ([]byte, error) {
+// Anchors are the certificates that a source selects, each once, as PEM.
+func (t *TrustBundles) Anchors(ctx context.Context, src *corev1.ClusterTrustBundleProjection) ([]byte, error) {
 	var bundles []certificatesv1.ClusterTrustBundle
 	var err error
 	switch {
 	case src.Name != nil:
-		bundles, err = t.named(ctx, *src.Name, isOptional(src.Optional))
+		bundles, err = t.named(ctx, *src.Name, ptr.Deref(src.Optional, false))
 	case src.SignerName != nil:
-		bundles, err = t.ofSigner(ctx, *src.SignerName, src.LabelSelector, isOptional(src.Optional))
+		bundles, err = t.ofSigner(ctx, *src.SignerName, src.LabelSelector, ptr.Deref(src.Optional, false))
 	default:
 		err = errors.New("ClusterTrustBundle projection requires either name or signerName to be set")
 	}
@@ -56,7 +58,7 @@ func (t *trustBundles) anchors(ctx context.Context, src *corev1.ClusterTrustBund
 	return t.normalize(bundles), nil
 }
 
-func (t *trustBundles) named(ctx context.Context, name string, optional bool) ([]certificatesv1.ClusterTrustBundle, error) {
+func (t *TrustBundles) named(ctx context.Context, name string, optional bool) ([]certificatesv1.ClusterTrustBundle, error) {
 	b, err := t.client.CertificatesV1().ClusterTrustBundles().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && optional {
 		return nil, nil
@@ -68,7 +70,7 @@ func (t *trustBundles) named(ctx context.Context, name string, optional bool) ([
 }
 
 // ofSigner: no selector selects nothing, an empty one everything.
-func (t *trustBundles) ofSigner(ctx context.Context, signer string, labels *metav1.LabelSelector,
+func (t *TrustBundles) ofSigner(ctx context.Context, signer string, labels *metav1.LabelSelector,
 	optional bool,
 ) ([]certificatesv1.ClusterTrustBundle, error) {
 	selector, err := metav1.LabelSelectorAsSelector(labels)
@@ -95,7 +97,7 @@ func (t *trustBundles) ofSigner(ctx context.Context, signer string, labels *meta
 	return found, nil
 }
 
-func (t *trustBundles) normalize(bundles []certificatesv1.ClusterTrustBundle) []byte {
+func (t *TrustBundles) normalize(bundles []certificatesv1.ClusterTrustBundle) []byte {
 	var all []string
 	for i := range bundles {
 		for rest := []byte(bundles[i].Spec.TrustBundle); ; {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package volume
+package podidentity
 
 import (
 	"context"
@@ -51,11 +51,6 @@ func keyOf(p *corev1.Pod, src *corev1.ServiceAccountTokenProjection) tokenKey {
 	return k
 }
 
-func (t *Tokens) get(ctx context.Context, p *corev1.Pod, src *corev1.ServiceAccountTokenProjection) (string, error) {
-	token, _, err := t.Get(ctx, p, src)
-	return token, err
-}
-
 // Get answers a token for the pod's service account, and when it ends.
 func (t *Tokens) Get(ctx context.Context, p *corev1.Pod,
 	src *corev1.ServiceAccountTokenProjection,
@@ -98,7 +93,8 @@ func refreshTime(now, expires time.Time) time.Time {
 	return now.Add(min(life*4/5, 24*time.Hour))
 }
 
-func (t *Tokens) refreshAt(p *corev1.Pod, src *corev1.ServiceAccountTokenProjection) time.Time {
+// RefreshAt is when a token that was given should be replaced; zero for one that was not.
+func (t *Tokens) RefreshAt(p *corev1.Pod, src *corev1.ServiceAccountTokenProjection) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h, ok := t.held[keyOf(p, src)]

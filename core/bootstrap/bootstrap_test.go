@@ -20,6 +20,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 )
 
 func client(t *testing.T, s *apiservertest.Server) kubernetes.Interface {
@@ -326,7 +327,7 @@ func TestAServerStartsWhileTheAuthorityChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := func() Cluster {
-		return Cluster{Name: "one", Authority: pki.Pin(a.ClusterCA()), Trusted: string(a.CAPEM())}
+		return Cluster{Name: "one", Authority: cabundle.Pin(a.ClusterCA()), Trusted: string(a.CAPEM())}
 	}
 	published := func() map[string]string {
 		t.Helper()

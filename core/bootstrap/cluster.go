@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 )
 
 // ClusterConfigMap of kube-system says what a machine that joins must know of the
@@ -37,7 +38,7 @@ type Cluster struct {
 	Name, Domain string
 	// PodCIDR is one network, or one of each IP family with a comma between them.
 	PodCIDR string
-	// Authority is the pin of this server's authority, as pki.Pin writes it. A server
+	// Authority is the pin of this server's authority, as cabundle.Pin writes it. A server
 	// with another one than the cluster's is refused: every certificate and token that
 	// it gives out would be wrong for all others.
 	Authority string
@@ -62,8 +63,8 @@ func (b *Bootstrap) clusterData() map[string]string {
 
 // trusts tells whether this server trusts the authority of a pin.
 func (c Cluster) trusts(pin string) bool {
-	certs, err := pki.ParseBundle([]byte(c.Trusted))
-	return err == nil && slices.ContainsFunc(certs, func(t *x509.Certificate) bool { return pki.Pin(t) == pin })
+	certs, err := cabundle.Parse([]byte(c.Trusted))
+	return err == nil && slices.ContainsFunc(certs, func(t *x509.Certificate) bool { return cabundle.Pin(t) == pin })
 }
 
 // checkAuthority refuses a server of another authority before it writes anything.
@@ -102,8 +103,8 @@ func (b *Bootstrap) updateCluster(ctx context.Context) error {
 		return err
 	}
 	data := b.clusterData()
-	theirs, err := pki.ParseBundle([]byte(has.Data[ClusterAuthorities]))
-	ours, err2 := pki.ParseBundle([]byte(b.cfg.Cluster.Trusted))
+	theirs, err := cabundle.Parse([]byte(has.Data[ClusterAuthorities]))
+	ours, err2 := cabundle.Parse([]byte(b.cfg.Cluster.Trusted))
 	known := b.cfg.Cluster.trusts(has.Data[ClusterAuthority])
 	if err == nil && err2 == nil && known && pki.Pins(theirs) != pki.Pins(ours) {
 		delete(data, ClusterAuthority)

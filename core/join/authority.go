@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 )
 
 // ServerName is a name that every API server's certificate has, whatever the address
@@ -85,8 +85,8 @@ func pinned(chain []*x509.Certificate, pin string) (*x509.Certificate, error) {
 		if !c.IsCA {
 			continue
 		}
-		if pki.Pin(c) != pin {
-			seen = append(seen, pki.Pin(c))
+		if cabundle.Pin(c) != pin {
+			seen = append(seen, cabundle.Pin(c))
 			continue
 		}
 		roots := x509.NewCertPool()
@@ -113,7 +113,7 @@ func checkClock(ctx context.Context, address string, ca *x509.Certificate, now f
 		// With its own idea of the time, for the case that ours is wrong.
 		Time: func() time.Time { return ca.NotBefore.Add(skew + time.Second) }, InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies
 		VerifyConnection: func(s tls.ConnectionState) error {
-			_, err := pinned(s.PeerCertificates, pki.Pin(ca))
+			_, err := pinned(s.PeerCertificates, cabundle.Pin(ca))
 			return err
 		},
 	}}
@@ -155,7 +155,7 @@ func (e *clockError) Error() string {
 // Clock compares the clock of a machine that has joined with the server's by which it
 // joined. A server that cannot be asked is no error.
 func Clock(ctx context.Context, dir string, m Member, now func() time.Time) error {
-	authorities, err := pki.ReadCertificates(caFile(dir))
+	authorities, err := cabundle.Read(caFile(dir))
 	if err != nil {
 		return fmt.Errorf("read the cluster's authority: %w", err)
 	}

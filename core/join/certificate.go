@@ -33,6 +33,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/jointoken"
 	"github.com/wasmplane/wasmplane/core/join/succession"
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
@@ -283,7 +284,7 @@ func (r *Renewal) outdated() bool {
 	if err != nil {
 		return false // the manager asks for the first one
 	}
-	ca, err := pki.ReadCertificates(r.caFile)
+	ca, err := cabundle.Read(r.caFile)
 	return err == nil && has.Leaf.CheckSignatureFrom(ca[0]) != nil
 }
 

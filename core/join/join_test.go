@@ -29,6 +29,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/auth/jointoken"
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -64,7 +65,7 @@ func newCluster(t *testing.T, now func() time.Time) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{authority: a, pin: pki.Pin(a.ClusterCA()), asked: make(chan string, 100)}
+	c := &cluster{authority: a, pin: cabundle.Pin(a.ClusterCA()), asked: make(chan string, 100)}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.asked <- r.URL.Path + " " + r.Header.Get("Authorization")
 		w.Header().Set("Date", now().UTC().Format(http.TimeFormat))

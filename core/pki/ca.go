@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
@@ -104,7 +105,7 @@ func (c *ca) supplied() bool {
 	return len(s.above) > 0 || err != nil || !bytes.Equal(ours, s.cert.RawSubject) || !strings.HasPrefix(s.cert.Subject.CommonName, c.commonName)
 }
 
-func (c *ca) pem() []byte { return Bundle(c.trusted()...) }
+func (c *ca) pem() []byte { return cabundle.Encode(c.trusted()...) }
 
 // openCA reads or makes an authority. The key is written first, so that a crash
 // in between leaves a key that the next start signs a certificate with.
@@ -151,7 +152,7 @@ func (a *Authority) readCA(c *ca) error {
 	for end, to := range map[string]*[]*x509.Certificate{nextCert: &s.next, oldCert: &s.old, crossCert: &s.cross} {
 		read := readChain
 		if end == crossCert {
-			read = ReadCertificates
+			read = cabundle.Read
 		}
 		other, err := read(c.file(end))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -221,7 +222,7 @@ func (c *ca) selfSign(before *x509.Certificate, key crypto.Signer, now time.Time
 	if err != nil {
 		return nil, err
 	}
-	return cert, atomicfile.Write(c.certFile(), Bundle(cert), 0o644)
+	return cert, atomicfile.Write(c.certFile(), cabundle.Encode(cert), 0o644)
 }
 
 // signAuthority makes an authority's certificate, signed by parent, or by itself where
@@ -276,7 +277,7 @@ func (c *ca) sign(r request, pub crypto.PublicKey, now time.Time) ([]byte, error
 		return nil, fmt.Errorf("sign the certificate of %q: %w", r.user, err)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return append(text, Bundle(s.proof()...)...), nil
+	return append(text, cabundle.Encode(s.proof()...)...), nil
 }
 
 // proof is what follows each certificate that is signed.
@@ -324,19 +325,6 @@ func newKeyFile(file string) (*ecdsa.PrivateKey, error) {
 		return nil, err
 	}
 	return key, atomicfile.Write(file, data, 0o600)
-}
-
-// ReadCertificates reads the certificates (PEM) of a file, at least one.
-func ReadCertificates(file string) ([]*x509.Certificate, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	all, err := ParseBundle(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return all, nil
 }
 
 func readKey(file string) (*ecdsa.PrivateKey, error) {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 )
 
 // Certificate is one of a folder, as people want to see it.
@@ -69,7 +71,7 @@ func describe(file string) (Certificate, error) {
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 		return Certificate{}, fmt.Errorf("%s: expected a file with a certificate: %w", file, err)
 	}
-	all, err := ReadCertificates(file)
+	all, err := cabundle.Read(file)
 	if err != nil {
 		return Certificate{}, err
 	}

@@ -226,3 +226,25 @@ func keyPEM(key crypto.PrivateKey) ([]byte, error) {
 	}
 	return nil, fmt.Errorf("key of type %T, expected ECDSA or RSA", key)
 }
+
+// WithAuthority makes a configuration of ServerTLS send the authority's certificate
+// behind the server's own: a machine that joins knows the authority by its pin only, and
+// has it from the handshake.
+func WithAuthority(c *tls.Config, authority func() *x509.Certificate) *tls.Config {
+	c = c.Clone()
+	leaf := c.GetCertificate
+	c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		cert, err := leaf(hello)
+		if err != nil {
+			return nil, err
+		}
+		chain := *cert
+		// Right behind the leaf: what else is in the chain is for those who know an earlier one.
+		// An intermediate is there already.
+		if own := authority().Raw; len(cert.Certificate) < 2 || !bytes.Equal(cert.Certificate[1], own) {
+			chain.Certificate = slices.Insert(slices.Clone(cert.Certificate), 1, own)
+		}
+		return &chain, nil
+	}
+	return c
+}

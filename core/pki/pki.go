@@ -34,6 +34,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -143,7 +144,7 @@ func (a *Authority) CAFile() string { return a.path("ca.crt") }
 func (a *Authority) CAPEM() []byte { return a.cluster.pem() }
 
 // RootsPEM are the certificates that clients need to know servers of this cluster: the roots of CAPEM's.
-func (a *Authority) RootsPEM() []byte { return Bundle(a.cluster.roots()...) }
+func (a *Authority) RootsPEM() []byte { return cabundle.Encode(a.cluster.roots()...) }
 
 // FrontProxyCAPEM are the certificates that requests of authenticating proxies are checked against.
 func (a *Authority) FrontProxyCAPEM() []byte { return a.frontProxy.pem() }
@@ -162,7 +163,7 @@ func (a *Authority) TrustedCAs() []*x509.Certificate { return a.cluster.trusted(
 func (a *Authority) TrustedFrontProxyCAs() []*x509.Certificate { return a.frontProxy.trusted() }
 
 // Roots is a pool of TrustedCAs.
-func (a *Authority) Roots() *x509.CertPool { return Pool(a.TrustedCAs()...) }
+func (a *Authority) Roots() *x509.CertPool { return cabundle.Pool(a.TrustedCAs()...) }
 
 // ClientTLS is for a client of what the authority signs, with p as its certificate. It answers the
 // same pointer until p or TrustedCAs change.
@@ -178,7 +179,7 @@ func (a *Authority) ClientTLS(p *Pair) func() *tls.Config {
 		if show != shown || !slices.EqualFunc(trust, trusted, (*x509.Certificate).Equal) {
 			shown, trusted = show, trust
 			now = &tls.Config{
-				MinVersion: tls.VersionTLS12, RootCAs: Pool(trust...),
+				MinVersion: tls.VersionTLS12, RootCAs: cabundle.Pool(trust...),
 				GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return show, nil },
 			}
 		}
@@ -193,7 +194,7 @@ func (a *Authority) ServiceAccountKey() *ecdsa.PrivateKey { return a.saKey }
 // certificates.k8s.io). chain (PEM) follows what it signs: it is empty where the authority is a root.
 func (a *Authority) CASigner() (cert *x509.Certificate, chain []byte, key crypto.Signer) {
 	s := a.cluster.state.Load()
-	return s.cert, Bundle(s.below()...), s.key
+	return s.cert, cabundle.Encode(s.below()...), s.key
 }
 
 // APIServer is the serving certificate of the apiserver.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
@@ -105,7 +106,7 @@ func existing(dir, name string) (*Pair, error) {
 		if s.key, err = readSigner(by.keyFile()); err != nil {
 			return nil, fmt.Errorf("read the key of the authority that signed %s: %w", p.file, err)
 		}
-		if cross, err := ReadCertificates(by.file(crossCert)); err == nil && fits(cross[0], s.key) {
+		if cross, err := cabundle.Read(by.file(crossCert)); err == nil && fits(cross[0], s.key) {
 			s.cross = cross
 		}
 		by.state.Store(s)

@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
@@ -90,9 +91,9 @@ func (c *ca) heir(given *Given, now time.Time) (h Heir, pin string, err error) {
 	if err != nil {
 		return h, "", err
 	}
-	h = Heir{Cert: Bundle(chain...), Cross: Bundle(cross...)}
+	h = Heir{Cert: cabundle.Encode(chain...), Cross: cabundle.Encode(cross...)}
 	h.Key, err = keyPEM(key)
-	return h, Pin(chain[0]), err
+	return h, cabundle.Pin(chain[0]), err
 }
 
 // newcomer is the authority that was given, or a new one. That has a name of its own: some
@@ -100,7 +101,7 @@ func (c *ca) heir(given *Given, now time.Time) (h Heir, pin string, err error) {
 func (c *ca) newcomer(given *Given, now time.Time) ([]*x509.Certificate, crypto.Signer, error) {
 	if given != nil {
 		chain, key, err := given.check(c.hosts, now)
-		if err == nil && Pin(chain[0]) == Pin(c.certificate()) {
+		if err == nil && cabundle.Pin(chain[0]) == cabundle.Pin(c.certificate()) {
 			err = errors.New("the new authority has the key of the present one: nothing would change; to put a later certificate for the same key in place, write it to " + c.certFile() + " on all servers")
 		}
 		return chain, key, err
@@ -169,7 +170,7 @@ func (a *Authority) Trusts() string { return Pins(a.TrustedCAs()) }
 func Pins(certs []*x509.Certificate) string {
 	var pins []string
 	for _, c := range certs {
-		pins = append(pins, Pin(c))
+		pins = append(pins, cabundle.Pin(c))
 	}
 	return strings.Join(pins, " ")
 }
@@ -177,8 +178,8 @@ func Pins(certs []*x509.Certificate) string {
 func (a *Authority) follow(step Step, to string, s *Successor) error {
 	both := []*ca{a.cluster, a.frontProxy}
 	own := a.cluster.state.Load()
-	promoted := Pin(own.cert) == to
-	waiting := len(own.next) > 0 && Pin(own.next[0]) == to
+	promoted := cabundle.Pin(own.cert) == to
+	waiting := len(own.next) > 0 && cabundle.Pin(own.next[0]) == to
 	switch step {
 	case Trusting:
 		if promoted || waiting {
@@ -251,7 +252,7 @@ func (a *Authority) promote(c *ca) error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(c.file(oldCert), Bundle(append([]*x509.Certificate{s.cert}, s.above...)...), 0o644); err != nil {
+	if err := atomicfile.Write(c.file(oldCert), cabundle.Encode(append([]*x509.Certificate{s.cert}, s.above...)...), 0o644); err != nil {
 		return err
 	}
 	if err := atomicfile.Write(c.keyFile(), data, 0o600); err != nil {
@@ -273,7 +274,7 @@ func (c *ca) finishPromotion() error {
 	if err != nil || !fits(next[0], key) {
 		return nil //nolint:nilerr // it still waits; who reads the key says what is wrong with it
 	}
-	if err := atomicfile.Write(c.certFile(), Bundle(next...), 0o644); err != nil {
+	if err := atomicfile.Write(c.certFile(), cabundle.Encode(next...), 0o644); err != nil {
 		return err
 	}
 	return c.remove(nextKey, nextCert)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 )
 
 // accepts tells whether who trusts roots accepts what the pair shows, whole chain.
@@ -93,7 +95,7 @@ func TestTheAuthorityChangesInSteps(t *testing.T) {
 			}
 		}
 	}
-	if a.Trusts() != to || b.Trusts() != to || Pin(a.ClusterCA()) != to {
+	if a.Trusts() != to || b.Trusts() != to || cabundle.Pin(a.ClusterCA()) != to {
 		t.Errorf("they trust %q and %q, want %q", a.Trusts(), b.Trusts(), to)
 	}
 	p := must[*Pair](t)(a.APIServer())

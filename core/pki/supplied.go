@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 )
 
 // An authority may be an operator's own: a root (RSA or ECDSA), or an intermediate with
@@ -33,7 +35,7 @@ const weakest = 2048
 
 // readChain reads an authority's certificate and those above it, up to its root.
 func readChain(file string) ([]*x509.Certificate, error) {
-	all, err := ReadCertificates(file)
+	all, err := cabundle.Read(file)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +205,7 @@ func proves(chain []*x509.Certificate, key crypto.Signer, hosts []string, now ti
 		if err != nil {
 			return fmt.Errorf("read back what %q signed: %w", chain[0].Subject, err)
 		}
-		_, err = leaf.Verify(x509.VerifyOptions{Roots: Pool(root), Intermediates: Pool(between...), KeyUsages: r.usages, CurrentTime: now})
+		_, err = leaf.Verify(x509.VerifyOptions{Roots: cabundle.Pool(root), Intermediates: cabundle.Pool(between...), KeyUsages: r.usages, CurrentTime: now})
 		if err != nil {
 			return fmt.Errorf("clients that trust %q would not accept what %q signs for %s %v (extended key usages and name constraints of the whole chain have to allow servers and clients): %w",
 				root.Subject, chain[0].Subject, r.user, hosts, err)
@@ -219,7 +221,7 @@ type Given struct {
 
 // check reads what was given, and says why it will not do.
 func (g Given) check(hosts []string, now time.Time) ([]*x509.Certificate, crypto.Signer, error) {
-	all, err := ParseBundle(g.Cert)
+	all, err := cabundle.Parse(g.Cert)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the new authority's certificate: %w", err)
 	}

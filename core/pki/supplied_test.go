@@ -21,6 +21,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 )
 
 // own is an authority as an operator's own tools make them.
@@ -68,14 +70,14 @@ func (o *own) keyPEM(t *testing.T) []byte {
 
 func (o *own) given(t *testing.T) *Given {
 	t.Helper()
-	return &Given{Cert: Bundle(o.chain...), Key: o.keyPEM(t)}
+	return &Given{Cert: cabundle.Encode(o.chain...), Key: o.keyPEM(t)}
 }
 
 // supply begins a folder with an authority.
 func (o *own) supply(t *testing.T, name string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	write(t, dir, name+".crt", string(Bundle(o.chain...)))
+	write(t, dir, name+".crt", string(cabundle.Encode(o.chain...)))
 	write(t, dir, name+".key", string(o.keyPEM(t)))
 	return dir
 }
@@ -106,7 +108,7 @@ func TestAnAuthorityOfOnesOwnSigns(t *testing.T) {
 					t.Errorf("a server of the cluster refuses %s", p.name)
 				}
 			}
-			if string(a.RootsPEM()) != string(Bundle(o.root())) || a.Trusts() != Pin(o.cert) {
+			if string(a.RootsPEM()) != string(cabundle.Encode(o.root())) || a.Trusts() != cabundle.Pin(o.cert) {
 				t.Errorf("clients are given %s, machines trust %s", a.RootsPEM(), a.Trusts())
 			}
 			before := contents(t, a.cfg.Dir)
@@ -127,7 +129,7 @@ func TestOthersOfTheSameRootAreStrangers(t *testing.T) {
 	a := openIn(t, newOwn(t, ec(t), root, nil).supply(t, "ca"))
 	sister := openIn(t, newOwn(t, ec(t), root, nil).supply(t, "ca"))
 	theirs := must[*Pair](t)(sister.Client(BreakGlass()))
-	if accepts(t, a.TrustedCAs(), theirs) || accepts(t, must[[]*x509.Certificate](t)(ParseBundle(a.CAPEM())), theirs) {
+	if accepts(t, a.TrustedCAs(), theirs) || accepts(t, must[[]*x509.Certificate](t)(cabundle.Parse(a.CAPEM())), theirs) {
 		t.Error("a certificate of another authority below the same root is accepted as a client's")
 	}
 	leaf := must[*Pair](t)(a.APIServer())
@@ -241,7 +243,7 @@ func TestAnAuthorityThatWasSuppliedIsNotSignedAgain(t *testing.T) {
 	// The operator has it renewed, with the same key: what was signed stays.
 	before := must[*Pair](t)(a.APIServer()).leaf()
 	later := newOwn(t, o.key, nil, func(c *x509.Certificate) { c.SubjectKeyId = o.cert.SubjectKeyId })
-	write(t, dir, "ca.crt", string(Bundle(later.cert)))
+	write(t, dir, "ca.crt", string(cabundle.Encode(later.cert)))
 	if err := a.Renew(); err != nil || !a.ClusterCA().Equal(later.cert) {
 		t.Fatalf("the later certificate is not taken: %v", err)
 	}
@@ -250,7 +252,7 @@ func TestAnAuthorityThatWasSuppliedIsNotSignedAgain(t *testing.T) {
 	}
 	// One that will not do is not taken while the server runs.
 	bad := newOwn(t, o.key, nil, func(c *x509.Certificate) { c.IsCA = false })
-	write(t, dir, "ca.crt", string(Bundle(bad.cert)))
+	write(t, dir, "ca.crt", string(cabundle.Encode(bad.cert)))
 	if err := a.Renew(); err == nil || !a.ClusterCA().Equal(later.cert) {
 		t.Errorf("a certificate that is no authority's was taken: %v", err)
 	}
@@ -304,10 +306,10 @@ func TestAuthoritiesOfOnesOwnFollowOneAnother(t *testing.T) {
 					}
 				}
 			}
-			if Pin(a.ClusterCA()) != to || a.Trusts() != to {
-				t.Errorf("in the end %s signs and %s are trusted, want %s", Pin(a.ClusterCA()), a.Trusts(), to)
+			if cabundle.Pin(a.ClusterCA()) != to || a.Trusts() != to {
+				t.Errorf("in the end %s signs and %s are trusted, want %s", cabundle.Pin(a.ClusterCA()), a.Trusts(), to)
 			}
-			if c.to != nil && string(a.RootsPEM()) != string(Bundle(c.to.root())) {
+			if c.to != nil && string(a.RootsPEM()) != string(cabundle.Encode(c.to.root())) {
 				t.Error("clients are not given the new root")
 			}
 			if left := must[[]string](t)(filepath.Glob(filepath.Join(dir, "*.next.*"))); len(left) > 0 {

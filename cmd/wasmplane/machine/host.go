@@ -20,7 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/localcsi"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 	"github.com/wasmplane/wasmplane/core/kubelet/route"
-	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/kubeconfig"
 )
 
 // CheckHost lists what this machine lacks for a real node of a cluster and how to get it, and
@@ -72,7 +72,7 @@ func Down(ctx context.Context, dir datadir.Dir, purge bool, logger *slog.Logger,
 	}
 	if state.MergedInto != "" {
 		note("removing the cluster from " + state.MergedInto)
-		if err := pki.UnmergeKubeconfig(state.MergedInto, state.Cluster); err != nil {
+		if err := kubeconfig.Unmerge(state.MergedInto, state.Cluster); err != nil {
 			return err
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/join/handover"
 	"github.com/wasmplane/wasmplane/core/join/succession"
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 )
 
 // rotation is one run of the command.
@@ -113,11 +114,11 @@ func (r rotation) carriesOn(w succession.World) error {
 	if r.driver.Given == nil {
 		return nil
 	}
-	certs, err := pki.ParseBundle(r.driver.Given.Cert)
+	certs, err := cabundle.Parse(r.driver.Given.Cert)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.ownCert, err)
 	}
-	if pin := pki.Pin(certs[0]); pin != w.To {
+	if pin := cabundle.Pin(certs[0]); pin != w.To {
 		return fmt.Errorf("a change to the authority %s is underway, and %s is %s: end that one first, by the command without --cert and --key", w.To, r.ownCert, pin)
 	}
 	return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	kubeletserver "github.com/wasmplane/wasmplane/core/kubelet/server"
-	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 	"github.com/wasmplane/wasmplane/core/secureserving"
 )
 
@@ -74,7 +74,7 @@ func listenFor(ctx context.Context, log *slog.Logger, p Part, listen string) (ne
 // file changes.
 func Roots(c *rest.Config) (func() *x509.CertPool, error) {
 	if c.CAFile != "" && len(c.CAData) == 0 {
-		return pki.RootsOf(c.CAFile)
+		return cabundle.Follow(c.CAFile)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(c.CAData) {

@@ -12,6 +12,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/kubeconfig"
 )
 
 // Publish writes what users and later commands look for.
@@ -21,7 +22,7 @@ func (s Site) Publish(nodes string) error {
 		return err
 	}
 	if s.Options.MergeKubeconfig != "" {
-		if err := pki.MergeKubeconfig(s.Options.MergeKubeconfig, k); err != nil {
+		if err := kubeconfig.Merge(s.Options.MergeKubeconfig, k); err != nil {
 			return err
 		}
 	}
@@ -29,13 +30,13 @@ func (s Site) Publish(nodes string) error {
 }
 
 // publishAccess writes the kubeconfigs of this machine's operator, and returns the one for every day.
-func (s Site) publishAccess() (pki.Kubeconfig, error) {
-	k, err := s.Authority.Kubeconfig(s.Options.Config.Cluster.Name, s.URL(), pki.Admin())
+func (s Site) publishAccess() (kubeconfig.Access, error) {
+	k, err := kubeconfig.Of(s.Authority, s.Options.Config.Cluster.Name, s.URL(), pki.Admin())
 	if err != nil {
 		return k, err
 	}
 	k.Embed = true
-	if err := pki.RefreshKubeconfig(s.Options.Dir.Kubeconfig(), k); err != nil {
+	if err := kubeconfig.Refresh(s.Options.Dir.Kubeconfig(), k); err != nil {
 		return k, err
 	}
 	return k, s.publishBreakGlass()
@@ -60,7 +61,7 @@ func (s Site) Republish(ctx context.Context) error {
 		return err
 	}
 	if merged := s.mergedInto(); merged != "" {
-		if err := pki.RefreshMerged(merged, k); err != nil {
+		if err := kubeconfig.RefreshMerged(merged, k); err != nil {
 			s.Options.Logger.WarnContext(ctx, "the kubeconfig that has this cluster's context could not be written again", "file", merged, "error", err)
 		}
 	}
@@ -73,12 +74,12 @@ func (s Site) Republish(ctx context.Context) error {
 // publishBreakGlass writes the way in that no authorizer can close. It is for the
 // operator of this directory alone, and nothing uses it by default.
 func (s Site) publishBreakGlass() error {
-	k, err := s.Authority.Kubeconfig(s.Options.Config.Cluster.Name, s.URL(), pki.BreakGlass())
+	k, err := kubeconfig.Of(s.Authority, s.Options.Config.Cluster.Name, s.URL(), pki.BreakGlass())
 	if err != nil {
 		return err
 	}
 	k.Embed = true
-	return pki.WriteKubeconfig(s.Options.Dir.BreakGlassKubeconfig(), k)
+	return kubeconfig.Write(s.Options.Dir.BreakGlassKubeconfig(), k)
 }
 
 // WriteState writes what `down` and other commands need to know of this cluster.
@@ -97,13 +98,13 @@ func (s Site) PublishComponents() error {
 		return fmt.Errorf("make the folder of the components' kubeconfigs: %w", err)
 	}
 	for _, p := range process.Clients() {
-		k, err := s.Authority.Kubeconfig(s.Options.Config.Cluster.Name, s.URL(), p.Identity(s.Options.Config))
+		k, err := kubeconfig.Of(s.Authority, s.Options.Config.Cluster.Name, s.URL(), p.Identity(s.Options.Config))
 		if err != nil {
 			return err
 		}
 		// A component also checks clients' certificates by what the file names.
 		k.CA = s.Authority.CAPEM()
-		if err := pki.WriteKubeconfig(s.Options.Dir.ComponentKubeconfig(p.Name), k); err != nil {
+		if err := kubeconfig.Write(s.Options.Dir.ComponentKubeconfig(p.Name), k); err != nil {
 			return err
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/kubeconfig"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
@@ -225,12 +226,12 @@ func (w *Server) writeFiles() error {
 	files := map[string]string{}
 	for _, order := range []string{"before", "after"} {
 		files[order] = filepath.Join(dir, order+".kubeconfig")
-		k, err := w.authority.Kubeconfig("wasmplane-webhook", w.url()+"/authorize/"+order, pki.Identity{Name: "api-server", User: apiServerUser})
+		k, err := kubeconfig.Of(w.authority, "wasmplane-webhook", w.url()+"/authorize/"+order, pki.Identity{Name: "api-server", User: apiServerUser})
 		if err != nil {
 			return err
 		}
 		k.Embed = true // the file is carried to where the API server runs
-		if err := pki.WriteKubeconfig(files[order], k); err != nil {
+		if err := kubeconfig.Write(files[order], k); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authn"
 	"github.com/wasmplane/wasmplane/core/auth/removal"
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -154,7 +155,7 @@ func (b base) certificateAuthorities(cfg *authn.Config) error {
 	c := b.Options.Config.APIServer
 	var clients []*x509.Certificate
 	for _, f := range c.ClientCAFiles {
-		found, err := pki.ReadCertificates(b.Options.Config.Path(f))
+		found, err := cabundle.Read(b.Options.Config.Path(f))
 		if err != nil {
 			return fmt.Errorf("apiserver.clientCAFiles: %w", err)
 		}
@@ -163,7 +164,7 @@ func (b base) certificateAuthorities(cfg *authn.Config) error {
 	h := c.RequestHeader
 	proxies, err := []*x509.Certificate(nil), error(nil)
 	if h.ClientCAFile != "" {
-		if proxies, err = pki.ReadCertificates(b.Options.Config.Path(h.ClientCAFile)); err != nil {
+		if proxies, err = cabundle.Read(b.Options.Config.Path(h.ClientCAFile)); err != nil {
 			return fmt.Errorf("apiserver.requestHeader.clientCAFile: %w", err)
 		}
 	}
@@ -176,5 +177,5 @@ func (b base) certificateAuthorities(cfg *authn.Config) error {
 }
 
 func pool(own func() []*x509.Certificate, others []*x509.Certificate) func() *x509.CertPool {
-	return func() *x509.CertPool { return pki.Pool(slices.Concat(own(), others)...) }
+	return func() *x509.CertPool { return cabundle.Pool(slices.Concat(own(), others)...) }
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/dns/announce"
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/memory"
 	"github.com/wasmplane/wasmplane/core/scheduler"
@@ -122,7 +123,7 @@ func newBootstrap(b base) (*bootstrap.Bootstrap, error) {
 		FrontProxyNames: []string{pki.FrontProxyClient().User}, Log: b.Options.Logger,
 		Cluster: bootstrap.Cluster{
 			Name: b.Cluster().Name, Domain: b.Options.Config.Cluster.Domain, PodCIDR: b.Options.Config.Cluster.PodCIDR,
-			Authority: pki.Pin(b.Authority.ClusterCA()), Trusted: string(b.Authority.CAPEM()), Alone: len(b.Options.Config.Store.Endpoints) == 0 && b.Around.Address == "" &&
+			Authority: cabundle.Pin(b.Authority.ClusterCA()), Trusted: string(b.Authority.CAPEM()), Alone: len(b.Options.Config.Store.Endpoints) == 0 && b.Around.Address == "" &&
 				!b.Around.Joined(),
 		},
 	})

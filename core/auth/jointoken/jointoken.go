@@ -66,7 +66,7 @@ const (
 // Token is what a machine is given.
 type Token struct {
 	ID, Secret string
-	// Pin of the cluster's authority, as pki.Pin writes it; "" = not known.
+	// Pin of the cluster's authority, as cabundle.Pin writes it; "" = not known.
 	Pin string
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 )
 
 // rootCA is the ConfigMap of every namespace from which pods know whom to trust.
@@ -178,7 +179,7 @@ func (d *Driver) namespaces(ctx context.Context, kube kubernetes.Interface, w *W
 		if m.Name != rootCA {
 			continue // not every server of the API selects
 		}
-		certs, err := pki.ParseBundle([]byte(m.Data["ca.crt"]))
+		certs, err := cabundle.Parse([]byte(m.Data["ca.crt"]))
 		if err != nil || !strings.Contains(pki.Pins(certs), root) || w.State.Phase == Dropped && pki.Pins(certs) != root {
 			w.Unpublished++
 		}
@@ -196,7 +197,7 @@ func (d *Driver) Begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ask which authority the cluster has: %w", err)
 	}
-	from := pki.Pin(d.Authority.ClusterCA())
+	from := cabundle.Pin(d.Authority.ClusterCA())
 	if about.Data[bootstrap.ClusterAuthority] != from {
 		return fmt.Errorf("the cluster has the authority %s, and this machine's folder pki has %s: run this on a server of the cluster", about.Data[bootstrap.ClusterAuthority], from)
 	}
@@ -208,15 +209,15 @@ func (d *Driver) Begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	chain, err := pki.ParseBundle(s.Cluster.Cert)
+	chain, err := cabundle.Parse(s.Cluster.Cert)
 	if err != nil {
 		return err
 	}
 	state := State{
-		Phase: Offered, Since: d.Now(), From: pki.Bundle(d.Authority.ClusterCA()), To: pki.Bundle(chain[0]), Sealed: sealed,
+		Phase: Offered, Since: d.Now(), From: cabundle.Encode(d.Authority.ClusterCA()), To: cabundle.Encode(chain[0]), Sealed: sealed,
 	}
 	if len(chain) > 1 {
-		state.Root = pki.Bundle(chain[len(chain)-1])
+		state.Root = cabundle.Encode(chain[len(chain)-1])
 	}
 	// Reports of an earlier change would count for this one.
 	if err := d.clear(ctx, kube); err != nil {
@@ -272,12 +273,12 @@ func (d *Driver) Enter(ctx context.Context, w World, next Phase) error {
 
 // publish tells workers, and tokens, of the authorities.
 func (d *Driver) publish(ctx context.Context, kube kubernetes.Interface, s State) error {
-	certs, err := pki.ParseBundle(s.Public())
+	certs, err := cabundle.Parse(s.Public())
 	if err != nil {
 		return err
 	}
 	patch, err := json.Marshal(map[string]any{"data": map[string]string{
-		bootstrap.ClusterAuthority: pki.Pin(certs[0]), bootstrap.ClusterAuthorities: string(s.Public()),
+		bootstrap.ClusterAuthority: cabundle.Pin(certs[0]), bootstrap.ClusterAuthorities: string(s.Public()),
 	}})
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
@@ -108,9 +109,9 @@ func (s *Server) apply(ctx context.Context, o *corev1.Secret) error {
 
 func (s *Server) report(ctx context.Context) error {
 	trusts := s.Authority.TrustedCAs()
-	r := Report{Signed: []string{pki.Pin(trusts[0])}}
+	r := Report{Signed: []string{cabundle.Pin(trusts[0])}}
 	for _, c := range trusts {
-		r.Trusts = append(r.Trusts, pki.Pin(c))
+		r.Trusts = append(r.Trusts, cabundle.Pin(c))
 	}
 	patch, err := json.Marshal(map[string]any{"data": map[string]string{Key(s.Address): r.String()}})
 	if err != nil {
@@ -158,7 +159,7 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 func (w *Worker) apply(ctx context.Context, bundle []byte) error {
-	certs, err := pki.ParseBundle(bundle)
+	certs, err := cabundle.Parse(bundle)
 	if err != nil {
 		return fmt.Errorf("the authorities that the cluster names: %w", err)
 	}
@@ -172,7 +173,7 @@ func (w *Worker) apply(ctx context.Context, bundle []byte) error {
 		}
 		w.Log.InfoContext(ctx, "the cluster's authorities are others now", "trusted", pki.Pins(certs))
 	}
-	if err := w.Signs(pki.Pin(certs[0])); err != nil {
+	if err := w.Signs(cabundle.Pin(certs[0])); err != nil {
 		return err
 	}
 	r, err := w.look(certs)
@@ -182,7 +183,7 @@ func (w *Worker) apply(ctx context.Context, bundle []byte) error {
 	if err := w.report(ctx, r); err != nil {
 		return err
 	}
-	if !signedBy(r, pki.Pin(certs[0])) {
+	if !signedBy(r, cabundle.Pin(certs[0])) {
 		return errWaiting
 	}
 	return nil
@@ -191,10 +192,10 @@ func (w *Worker) apply(ctx context.Context, bundle []byte) error {
 // look says by whom the machine's certificates are signed.
 func (w *Worker) look(trusted []*x509.Certificate) (r Report, err error) {
 	for _, c := range trusted {
-		r.Trusts = append(r.Trusts, pki.Pin(c))
+		r.Trusts = append(r.Trusts, cabundle.Pin(c))
 	}
 	for _, file := range w.Certificates {
-		leaf, err := pki.ReadCertificates(file)
+		leaf, err := cabundle.Read(file)
 		if errors.Is(err, os.ErrNotExist) {
 			return r, errWaiting
 		}
@@ -204,7 +205,7 @@ func (w *Worker) look(trusted []*x509.Certificate) (r Report, err error) {
 		by := "unknown"
 		for _, c := range trusted {
 			if leaf[0].CheckSignatureFrom(c) == nil {
-				by = pki.Pin(c)
+				by = cabundle.Pin(c)
 			}
 		}
 		r.Signed = append(r.Signed, by)

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 )
 
 const (
@@ -80,11 +81,11 @@ func (s State) Pins() (from, to string, err error) {
 		text []byte
 		pin  *string
 	}{{s.From, &from}, {s.To, &to}} {
-		certs, err := pki.ParseBundle(of.text)
+		certs, err := cabundle.Parse(of.text)
 		if err != nil {
 			return "", "", fmt.Errorf("the secret %s: %w", Name, err)
 		}
-		*of.pin = pki.Pin(certs[0])
+		*of.pin = cabundle.Pin(certs[0])
 	}
 	return from, to, nil
 }
@@ -95,11 +96,11 @@ func (s State) root() (string, error) {
 	if len(s.Root) > 0 {
 		text = s.Root
 	}
-	certs, err := pki.ParseBundle(text)
+	certs, err := cabundle.Parse(text)
 	if err != nil {
 		return "", fmt.Errorf("the secret %s: %w", Name, err)
 	}
-	return pki.Pin(certs[0]), nil
+	return cabundle.Pin(certs[0]), nil
 }
 
 // Public is what all machines are told in a phase: the authorities to trust, the one that

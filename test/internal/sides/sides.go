@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/pki/kubeconfig"
 	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
@@ -99,9 +100,9 @@ func Theirs(tb testing.TB, flags ...string) *Side {
 	s.awaitReady(tb, began)
 	s.bindAdmins(tb)
 	s.TLS, s.Kubeconfig = identity(tb, authority, pki.Admin()), filepath.Join(dir, "kubeconfig")
-	config, err := authority.Kubeconfig("upstream", s.URL, pki.Admin())
+	config, err := kubeconfig.Of(authority, "upstream", s.URL, pki.Admin())
 	if err == nil {
-		err = pki.WriteKubeconfig(s.Kubeconfig, config)
+		err = kubeconfig.Write(s.Kubeconfig, config)
 	}
 	if err != nil {
 		tb.Fatal(err)

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pki
+// Package cabundle reads and writes the certificates of authorities: bundles in PEM,
+// pools for TLS, and the pin that a machine knows an authority by before it has its
+// certificate.
+package cabundle
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"os"
-	"slices"
 	"sync"
 )
 
@@ -23,16 +24,16 @@ func Pin(authority *x509.Certificate) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Bundle writes certificates in PEM.
-func Bundle(certs ...*x509.Certificate) (text []byte) {
+// Encode writes certificates in PEM.
+func Encode(certs ...*x509.Certificate) (text []byte) {
 	for _, c := range certs {
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
 	}
 	return text
 }
 
-// ParseBundle reads certificates in PEM, at least one.
-func ParseBundle(text []byte) (all []*x509.Certificate, err error) {
+// Parse reads certificates in PEM, at least one.
+func Parse(text []byte) (all []*x509.Certificate, err error) {
 	for {
 		var block *pem.Block
 		if block, text = pem.Decode(text); block == nil {
@@ -53,26 +54,17 @@ func ParseBundle(text []byte) (all []*x509.Certificate, err error) {
 	return all, nil
 }
 
-// WithAuthority makes a configuration of ServerTLS send the authority's certificate
-// behind the server's own: a machine that joins knows the authority by its Pin only, and
-// has it from the handshake.
-func WithAuthority(c *tls.Config, authority func() *x509.Certificate) *tls.Config {
-	c = c.Clone()
-	leaf := c.GetCertificate
-	c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		cert, err := leaf(hello)
-		if err != nil {
-			return nil, err
-		}
-		chain := *cert
-		// Right behind the leaf: what else is in the chain is for those who know an earlier one.
-		// An intermediate is there already.
-		if own := authority().Raw; len(cert.Certificate) < 2 || !bytes.Equal(cert.Certificate[1], own) {
-			chain.Certificate = slices.Insert(slices.Clone(cert.Certificate), 1, own)
-		}
-		return &chain, nil
+// Read reads the certificates (PEM) of a file, at least one.
+func Read(file string) ([]*x509.Certificate, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
 	}
-	return c
+	all, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return all, nil
 }
 
 // Pool is one of certificates.
@@ -84,9 +76,9 @@ func Pool(certs ...*x509.Certificate) *x509.CertPool {
 	return p
 }
 
-// RootsOf is a pool of the certificates in a file, which is read again when it changes. What
+// Follow answers a pool of the certificates in a file, which is read again when it changes. What
 // cannot be read then changes nothing.
-func RootsOf(file string) (func() *x509.CertPool, error) {
+func Follow(file string) (func() *x509.CertPool, error) {
 	var mu sync.Mutex
 	var pool *x509.CertPool
 	var seen os.FileInfo
@@ -98,7 +90,7 @@ func RootsOf(file string) (func() *x509.CertPool, error) {
 		if seen != nil && os.SameFile(now, seen) && now.ModTime().Equal(seen.ModTime()) && now.Size() == seen.Size() {
 			return nil
 		}
-		certs, err := ReadCertificates(file)
+		certs, err := Read(file)
 		if err != nil {
 			return err
 		}

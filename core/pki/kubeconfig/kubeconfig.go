@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pki
+// Package kubeconfig writes kubeconfigs: of the cluster's own clients, and into the one
+// that a user has.
+package kubeconfig
 
 import (
 	"errors"
@@ -12,11 +14,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
-// Kubeconfig says how to reach the cluster, and as whom.
-type Kubeconfig struct {
+// Access says how to reach the cluster, and as whom.
+type Access struct {
 	// Cluster names the cluster; the context is named after it too.
 	Cluster string
 	// Server is the apiserver's URL.
@@ -28,22 +31,22 @@ type Kubeconfig struct {
 	// Pair are the credentials. With Embed they are copied into the file, which can
 	// then be carried elsewhere; otherwise the file points at the pair, and clients
 	// use a renewed one without being started again.
-	Pair  *Pair
+	Pair  *pki.Pair
 	Embed bool
 	// Namespace of the context, empty for "default".
 	Namespace string
 }
 
-// Kubeconfig describes the credentials of id for the apiserver at server.
-func (a *Authority) Kubeconfig(cluster, server string, id Identity) (Kubeconfig, error) {
+// Of describes the credentials that the authority issues to id, for the apiserver at server.
+func Of(a *pki.Authority, cluster, server string, id pki.Identity) (Access, error) {
 	p, err := a.Client(id)
 	if err != nil {
-		return Kubeconfig{}, err
+		return Access{}, err
 	}
-	return Kubeconfig{Cluster: cluster, Server: server, CA: a.RootsPEM(), User: id.User + "@" + cluster, Pair: p}, nil
+	return Access{Cluster: cluster, Server: server, CA: a.RootsPEM(), User: id.User + "@" + cluster, Pair: p}, nil
 }
 
-func (k Kubeconfig) config() (*clientcmdapi.Config, error) {
+func (k Access) config() (*clientcmdapi.Config, error) {
 	user := clientcmdapi.NewAuthInfo()
 	if k.Embed {
 		key, err := k.Pair.KeyPEM()
@@ -66,8 +69,8 @@ func (k Kubeconfig) config() (*clientcmdapi.Config, error) {
 	return c, nil
 }
 
-// WriteKubeconfig writes file, 0600, replacing what is there.
-func WriteKubeconfig(file string, k Kubeconfig) error {
+// Write writes file, 0600, replacing what is there.
+func Write(file string, k Access) error {
 	c, err := k.config()
 	if err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", file, err)
@@ -75,19 +78,19 @@ func WriteKubeconfig(file string, k Kubeconfig) error {
 	return writeConfig(file, c)
 }
 
-// RefreshKubeconfig writes file so that it reaches the cluster, and keeps what its
+// Refresh writes file so that it reaches the cluster, and keeps what its
 // user has changed: contexts with their namespaces, the current one as long as it is
 // of this cluster, further users, a proxy. A file that cannot be read is kept beside, as FILE.unreadable.
-func RefreshKubeconfig(file string, k Kubeconfig) error {
+func Refresh(file string, k Access) error {
 	theirs, err := clientcmd.LoadFromFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return WriteKubeconfig(file, k)
+		return Write(file, k)
 	case err != nil:
 		if err := os.Rename(file, file+".unreadable"); err != nil {
 			return fmt.Errorf("set the kubeconfig aside that cannot be read: %w", err)
 		}
-		return WriteKubeconfig(file, k)
+		return Write(file, k)
 	}
 	ours, err := k.config()
 	if err != nil {
@@ -117,7 +120,7 @@ func RefreshKubeconfig(file string, k Kubeconfig) error {
 
 // RefreshMerged writes the credentials of the context k.Cluster again, where a user's own
 // kubeconfig still has it. Everything else in the file stays.
-func RefreshMerged(file string, k Kubeconfig) error {
+func RefreshMerged(file string, k Access) error {
 	theirs, err := clientcmd.LoadFromFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -136,10 +139,10 @@ func RefreshMerged(file string, k Kubeconfig) error {
 	return writeConfig(file, theirs)
 }
 
-// MergeKubeconfig puts the context k.Cluster into a user's own kubeconfig and
+// Merge puts the context k.Cluster into a user's own kubeconfig and
 // makes it the current one. Everything else in the file stays; a file that
 // cannot be read is left alone.
-func MergeKubeconfig(file string, k Kubeconfig) error {
+func Merge(file string, k Access) error {
 	theirs, err := clientcmd.LoadFromFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		theirs = clientcmdapi.NewConfig()
@@ -157,9 +160,9 @@ func MergeKubeconfig(file string, k Kubeconfig) error {
 	return writeConfig(file, theirs)
 }
 
-// UnmergeKubeconfig takes the context out again. A file without it, or no file,
+// Unmerge takes the context out again. A file without it, or no file,
 // is as good.
-func UnmergeKubeconfig(file, cluster string) error {
+func Unmerge(file, cluster string) error {
 	c, err := clientcmd.LoadFromFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -40,7 +40,7 @@ var dialers = map[string]string{
 	"core/dial/dial.go":    "is the dialer",
 	"core/dial/answers.go": "is the dialer",
 
-	"core/admission/builtin/images.go":          "by the policy",
+	"core/admission/imagereview/imagereview.go": "by the policy",
 	"core/admission/webhook/client.go":          "by the policy",
 	"core/aggregator/available.go":              "by the policy, through the transport of remote.go; no redirect is followed",
 	"core/aggregator/remote.go":                 "by the policy",

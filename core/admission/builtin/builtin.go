@@ -29,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission/builtin/noderestriction"
 	"github.com/wasmplane/wasmplane/core/admission/builtin/podaccount"
 	"github.com/wasmplane/wasmplane/core/admission/eventrate"
+	"github.com/wasmplane/wasmplane/core/admission/imagereview"
 	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/dial"
@@ -119,10 +120,10 @@ func Default(d Deps) ([]admission.Plugin, error) {
 
 // configured are the plugins that cannot do without settings; where they are off
 // they need none.
-func configured(d Deps) (images *imagePolicy, events *eventrate.Plugin, err error) {
-	images, events = &imagePolicy{}, &eventrate.Plugin{}
-	if slices.Contains(d.On, imagePolicyName) {
-		images, err = newImagePolicy(d.Settings.ImagePolicy, d.Dial.Or())
+func configured(d Deps) (images *imagereview.Plugin, events *eventrate.Plugin, err error) {
+	images, events = &imagereview.Plugin{}, &eventrate.Plugin{}
+	if slices.Contains(d.On, imagereview.Name) {
+		images, err = imagereview.New(d.Settings.ImagePolicy, d.Dial.Or())
 	}
 	if err == nil && slices.Contains(d.On, eventrate.Name) {
 		events, err = eventrate.New(d.Settings.EventLimits, clock.RealClock{})

@@ -38,6 +38,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission/builtin/limitranger"
 	"github.com/wasmplane/wasmplane/core/admission/builtin/podaccount"
 	"github.com/wasmplane/wasmplane/core/admission/eventrate"
+	"github.com/wasmplane/wasmplane/core/admission/imagereview"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/defaultclass"
 )
@@ -722,7 +723,7 @@ func TestPluginsAreSwitchedByName(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	deps.Off = nil
-	for _, name := range []string{eventrate.Name, imagePolicyName} {
+	for _, name := range []string{eventrate.Name, imagereview.Name} {
 		deps.On = []string{name}
 		if _, err := Default(deps); err == nil || !strings.Contains(err.Error(), "apiserver.admissionConfigFile") {
 			t.Errorf("%s without settings: error %v", name, err)

@@ -4,29 +4,13 @@ package builtin
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"net/http"
-	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/util/cache"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	webhookutil "k8s.io/apiserver/pkg/util/webhook"
-	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
 	"github.com/wasmplane/wasmplane/core/admission/reading"
-	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // alwaysPullImages has every image pulled with the pod's own credentials: on a
@@ -105,125 +89,4 @@ func noNewImages(r *admission.Request, pod *corev1.Pod) bool {
 	visitContainers(old, func(_ *field.Path, image string, _ *corev1.PullPolicy) { had[image] = true })
 	visitContainers(pod, func(_ *field.Path, image string, _ *corev1.PullPolicy) { same = same && had[image] })
 	return same
-}
-
-const (
-	imageAuditPrefix   = "imagepolicywebhook.image-policy.k8s.io/"
-	imageAnnotationKey = ".image-policy.k8s.io/"
-)
-
-// imagePolicy asks a service whether a pod's images may run.
-type imagePolicy struct {
-	settings *pluginconfig.ImagePolicy
-	webhook  *webhookutil.GenericWebhook
-	answers  *cache.LRUExpireCache
-}
-
-func newImagePolicy(settings *pluginconfig.ImagePolicy, to dial.Policy) (*imagePolicy, error) {
-	if settings == nil {
-		return nil, fmt.Errorf("%s: it is enabled, but apiserver.admissionConfigFile has no configuration of it", imagePolicyName)
-	}
-	config, err := webhookutil.LoadKubeconfig(settings.KubeConfigFile, to.Context())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", imagePolicyName, err)
-	}
-	config.Wrap(dial.Webhook(1 << 20))
-	scheme := runtime.NewScheme()
-	utilruntime.Must(imagepolicyv1alpha1.AddToScheme(scheme)) // it fails by a mistake of ours alone
-	hook, err := webhookutil.NewGenericWebhook(scheme, serializer.NewCodecFactory(scheme), config,
-		[]schema.GroupVersion{imagepolicyv1alpha1.SchemeGroupVersion}, webhookutil.DefaultRetryBackoffWithInitialDelay(settings.RetryBackoff))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", imagePolicyName, err)
-	}
-	return &imagePolicy{settings, hook, cache.NewLRUExpireCache(1024)}, nil
-}
-
-func (*imagePolicy) Name() string { return imagePolicyName }
-
-func (*imagePolicy) Handles(r *admission.Request) bool {
-	return reading.On("", "pods", "", admission.Create, admission.Update).Handles(r) ||
-		reading.On("", "pods", "ephemeralcontainers", admission.Create, admission.Update).Handles(r)
-}
-
-func (p *imagePolicy) Validate(ctx context.Context, r *admission.Request) error {
-	pod, err := reading.Typed[*corev1.Pod](r.Object)
-	if err != nil {
-		return err
-	}
-	review := &imagepolicyv1alpha1.ImageReview{Spec: imagepolicyv1alpha1.ImageReviewSpec{
-		Namespace: r.Namespace, Annotations: map[string]string{}, Containers: reviewed(pod, r.Subresource),
-	}}
-	for k, v := range pod.Annotations {
-		if strings.Contains(k, imageAnnotationKey) {
-			review.Spec.Annotations[k] = v
-		}
-	}
-	if err := p.ask(ctx, review); err != nil {
-		if !p.settings.DefaultAllow {
-			return admission.Forbidden(r, err)
-		}
-		r.Annotate(imageAuditPrefix+"failed-open", "true")
-		return nil
-	}
-	for k, v := range review.Status.AuditAnnotations {
-		r.Annotate(imageAuditPrefix+k, v)
-	}
-	switch {
-	case review.Status.Allowed:
-		return nil
-	case review.Status.Reason != "":
-		return admission.Forbidden(r, fmt.Errorf("image policy webhook backend denied one or more images: %s", review.Status.Reason))
-	}
-	return admission.Forbidden(r, errors.New("one or more images rejected by webhook backend"))
-}
-
-// reviewed are the containers that a request is about.
-func reviewed(pod *corev1.Pod, subresource string) (out []imagepolicyv1alpha1.ImageReviewContainerSpec) {
-	add := func(image string) {
-		out = append(out, imagepolicyv1alpha1.ImageReviewContainerSpec{Image: image})
-	}
-	if subresource != "" {
-		for _, c := range pod.Spec.EphemeralContainers {
-			add(c.Image)
-		}
-		return out
-	}
-	for _, c := range pod.Spec.Containers {
-		add(c.Image)
-	}
-	for _, c := range pod.Spec.InitContainers {
-		add(c.Image)
-	}
-	return out
-}
-
-// ask fills in the answer: one that is remembered, or a new one.
-func (p *imagePolicy) ask(ctx context.Context, review *imagepolicyv1alpha1.ImageReview) error {
-	spec, err := json.Marshal(review.Spec)
-	if err != nil {
-		return err
-	}
-	if known, ok := p.answers.Get(string(spec)); ok {
-		review.Status = known.(imagepolicyv1alpha1.ImageReviewStatus)
-		return nil
-	}
-	result := p.webhook.WithExponentialBackoff(ctx, func() rest.Result { return p.webhook.RestClient.Post().Body(review).Do(ctx) })
-	if err := result.Error(); err != nil {
-		return err
-	}
-	var code int
-	if result.StatusCode(&code); code < http.StatusOK || code >= http.StatusMultipleChoices {
-		return fmt.Errorf("Error contacting webhook: %d", code) //nolint:staticcheck // upstream's words
-	}
-	if err := result.Into(review); err != nil {
-		return err
-	}
-	ttl := p.settings.DenyTTL
-	if review.Status.Allowed {
-		ttl = p.settings.AllowTTL
-	}
-	if ttl > 0 {
-		p.answers.Add(string(spec), review.Status, min(ttl, 30*time.Minute))
-	}
-	return nil
 }

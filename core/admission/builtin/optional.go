@@ -17,6 +17,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/addresses"
 	"github.com/wasmplane/wasmplane/core/admission/eventrate"
+	"github.com/wasmplane/wasmplane/core/admission/imagereview"
 	"github.com/wasmplane/wasmplane/core/admission/reading"
 )
 
@@ -26,7 +27,6 @@ const (
 	namespaceExistsName      = "NamespaceExists"
 	antiAffinityName         = "LimitPodHardAntiAffinityTopology"
 	alwaysPullImagesName     = "AlwaysPullImages"
-	imagePolicyName          = "ImagePolicyWebhook"
 	podNodeSelectorName      = "PodNodeSelector"
 	podTolerationsName       = "PodTolerationRestriction"
 	extendedTolerationName   = "ExtendedResourceToleration"
@@ -36,7 +36,7 @@ const (
 // offByDefault are the plugins that only On brings.
 func offByDefault() []string {
 	return []string{
-		autoProvisionName, namespaceExistsName, antiAffinityName, alwaysPullImagesName, imagePolicyName, podNodeSelectorName,
+		autoProvisionName, namespaceExistsName, antiAffinityName, alwaysPullImagesName, imagereview.Name, podNodeSelectorName,
 		podTolerationsName, eventrate.Name, extendedTolerationName, denyServiceExternalsName, ownerReferencesName, addresses.Name,
 	}
 }

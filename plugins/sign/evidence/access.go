@@ -46,7 +46,12 @@ func (r Registry) transport() http.RoundTripper {
 }
 
 // Credentials of a registry in a Secret: of a docker config, or a user's name and password. ok says that there are some.
-func Credentials(data map[string][]byte, registry string) (auth authn.Authenticator, key string, ok bool, err error) {
+// A name and a password do not say whose they are: they are for a registry that is named beside the Secret, and never
+// for one that somebody else chose.
+func Credentials(data map[string][]byte, registry string, named bool) (auth authn.Authenticator, key string, ok bool, err error) {
+	if data["username"] != nil && !named {
+		return nil, "", false, nil
+	}
 	basic := authn.Basic{Username: string(data["username"]), Password: string(data["password"])}
 	if data["username"] == nil {
 		text := data[".dockerconfigjson"]

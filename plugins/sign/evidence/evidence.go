@@ -48,7 +48,8 @@ const (
 	answerLimit   = 8 << 20  // bytes of one answer
 	evidenceLimit = 32 << 20 // bytes of an image's evidence
 	mostOfAKind   = 64       // signatures, attestations, or bundles
-	mostKept      = 256      // images whose evidence is remembered
+	mostKept      = 256      // answers that are remembered
+	mostBytes     = 64 << 20 // of them together: who names an image chooses how much there is about it
 	keptFor       = 5 * time.Minute
 	absentFor     = 5 * time.Second // nothing was found; or where a tag points
 )
@@ -100,11 +101,13 @@ func (f *Found) none() bool { return len(f.Signatures)+len(f.Attestations)+len(f
 type Store struct {
 	mu     sync.Mutex
 	memory map[string]memory
+	bytes  int64
 }
 
 type memory struct {
 	until time.Time
 	value any
+	bytes int64
 }
 
 // New makes a store.
@@ -195,13 +198,47 @@ func remember[T any](ctx context.Context, s *Store, r Registry, key string, look
 	if err != nil {
 		return v, err
 	}
+	s.keep(key, memory{time.Now().Add(lasts), v, sizeOf(v)})
+	return v, nil
+}
+
+// keep remembers an answer, and forgets what takes most room if there is too much.
+func (s *Store) keep(key string, m memory) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.memory) >= mostKept {
-		clear(s.memory)
+	s.forget(key)
+	s.memory[key] = m
+	s.bytes += m.bytes
+	for now := time.Now(); len(s.memory) > mostKept || s.bytes > mostBytes; {
+		var largest string
+		for key, m := range s.memory {
+			if !now.Before(m.until) {
+				largest = key
+				break
+			}
+			if largest == "" || m.bytes > s.memory[largest].bytes {
+				largest = key
+			}
+		}
+		s.forget(largest)
 	}
-	s.memory[key] = memory{time.Now().Add(lasts), v}
-	return v, nil
+}
+
+func (s *Store) forget(key string) {
+	s.bytes -= s.memory[key].bytes
+	delete(s.memory, key)
+}
+
+// sizeOf is about what an answer takes.
+func sizeOf(v any) int64 {
+	const small = 1 << 10
+	switch v := v.(type) {
+	case *Found:
+		return small + v.size
+	case []byte:
+		return small + int64(len(v))
+	}
+	return small
 }
 
 // kept is what is remembered under a key, while it lasts.
@@ -267,6 +304,9 @@ func (f *Found) bundles(ctx context.Context, d name.Digest, place name.Repositor
 			f.Bundles = append(f.Bundles, content)
 		}); err != nil {
 			return err
+		}
+		if len(f.Bundles) > mostOfAKind { // of how many manifests they are makes no difference
+			return tooMany("bundles")
 		}
 	}
 	return nil

@@ -349,7 +349,12 @@ func (g *Gate) Registry(ctx context.Context, p *imagepolicy.Policy, repository n
 		r.Transport, r.Key = g.cfg.Operators, "named"
 		lane, slots = "named", namedLookups
 	}
-	r.Turn = func(ctx context.Context) (func(), error) { return g.lanes.take(ctx, lane, slots) }
+	r.Turn = func(ctx context.Context) (func(), error) {
+		if lane == "named" { // nobody has all of them
+			return g.lanes.both(ctx, "named for "+a.namespace, namedOfNamespace, lane, slots)
+		}
+		return g.lanes.take(ctx, lane, slots)
+	}
 	if p.PlainHTTP {
 		r.Key += " plain"
 	}
@@ -370,7 +375,7 @@ func (g *Gate) Registry(ctx context.Context, p *imagepolicy.Policy, repository n
 		if err != nil {
 			return r, fmt.Errorf("spec.credentials.secrets: %s/%s: %w", namespace, secret, err)
 		}
-		auth, key, ok, err := evidence.Credentials(data, repository.RegistryStr())
+		auth, key, ok, err := evidence.Credentials(data, repository.RegistryStr(), named)
 		if err != nil {
 			return r, fmt.Errorf("spec.credentials.secrets: %s/%s: %w", namespace, secret, err)
 		}

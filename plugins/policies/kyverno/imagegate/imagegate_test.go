@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +64,7 @@ type world struct {
 	secrets map[string]map[string][]byte
 	gate    *imagegate.Gate
 	key     *ecdsa.PrivateKey
+	tenants dial.Policy
 }
 
 func (w *world) List(_ context.Context, kind schema.GroupVersionKind, _ string, _ labels.Selector) (out []runtime.Object, err error) {
@@ -88,7 +90,7 @@ func (namespaces) List(labels.Selector) ([]*corev1.Namespace, error) { return ni
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, serve: registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))), secrets: map[string]map[string][]byte{}}
+	w := &world{t: t, serve: registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))), secrets: map[string]map[string][]byte{}, tenants: dial.Public(nil, nil)}
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.serve.ServeHTTP(rw, r) }))
 	t.Cleanup(server.Close)
 	w.host = strings.TrimPrefix(server.URL, "http://")
@@ -108,7 +110,7 @@ func (w *world) fresh() {
 		Secrets: func(_ context.Context, namespace, name string) (map[string][]byte, error) {
 			return w.secrets[namespace+"/"+name], nil
 		},
-		Operators: by(dial.Operator(nil)), Tenants: by(dial.Public(nil, nil)),
+		Operators: by(dial.Operator(nil)), Tenants: by(w.tenants),
 	})
 }
 
@@ -513,6 +515,35 @@ func TestAPolicyMayDoWhatItsWriterMay(t *testing.T) {
 		_, _, err := w.try("Pod", w.host+"/app:1")
 		w.wants("a writer who may not "+what, err, `"ann" may not `)
 	}
+}
+
+// A policy's name and password are not sent to a registry that whoever makes a pod has chosen.
+func TestCredentialsAreNotForRegistriesOfPods(t *testing.T) {
+	w := newWorld(t)
+	d := w.push("app:1")
+	w.sign(w.key, d, d)
+	inner, sent := w.serve, atomic.Int64{}
+	w.serve = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if _, password, _ := r.BasicAuth(); password != "s3cr3t" {
+			rw.Header().Set("WWW-Authenticate", `Basic realm="here"`)
+			http.Error(rw, "", http.StatusUnauthorized)
+			return
+		}
+		sent.Add(1)
+		inner.ServeHTTP(rw, r)
+	})
+	w.tenants = dial.Operator(nil) // the registry of the test is at a private address
+	w.secrets["kyverno/pull"] = map[string][]byte{"username": []byte("ann"), "password": []byte("s3cr3t")}
+	w.fresh()
+	w.policy(strings.Replace(bySignature, `[{glob: "HOST/*"}]`, `[{glob: "*"}]`, 1) + "  credentials: {secrets: [pull]}")
+	_, _, err := w.try("Pod", w.host+"/app:1")
+	w.wants("a registry of the pod's", err, "wants other credentials")
+	if n := sent.Load(); n > 0 {
+		t.Errorf("the password was sent %d times", n)
+	}
+	w.policy(bySignature + "  credentials: {secrets: [pull]}")
+	_, _, err = w.try("Pod", w.host+"/app:1")
+	w.wants("a registry of the policy's", err)
 }
 
 func TestABrokenPolicyStandsInTheWay(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 // Bounds of lookups at registries at the same time; others wait.
 const (
 	namedLookups     = 32 // at those that the cluster's policies name
+	namedOfNamespace = 8  // of these, for the pods of one namespace
 	namespaceLookups = 4  // for one namespace, whose pods or policies name the registry
 )
 
@@ -23,6 +24,20 @@ type lanes struct {
 type lane struct {
 	slots chan struct{}
 	users int // that wait or look up; the last one takes the lane away
+}
+
+// both waits for a slot of one lane, and then of another.
+func (l *lanes) both(ctx context.Context, key string, slots int, then string, of int) (done func(), err error) {
+	outer, err := l.take(ctx, key, slots)
+	if err != nil {
+		return nil, err
+	}
+	inner, err := l.take(ctx, then, of)
+	if err != nil {
+		outer()
+		return nil, err
+	}
+	return func() { inner(); outer() }, nil
 }
 
 // take waits for a slot of a lane with so many.

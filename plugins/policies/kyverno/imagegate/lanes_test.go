@@ -51,3 +51,31 @@ func TestLanesDoNotWaitForOneAnother(t *testing.T) {
 		}
 	})
 }
+
+// TestNobodyHasAllOfALane: of a lane that namespaces share each has a part.
+func TestNobodyHasAllOfALane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l lanes
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var ends []func()
+		for {
+			done, err := l.both(short, "evil", 2, "all", 3)
+			if err != nil {
+				break
+			}
+			ends = append(ends, done)
+		}
+		done, err := l.both(t.Context(), "other", 2, "all", 3)
+		if len(ends) != 2 || err != nil {
+			t.Fatalf("one has %d of 3, and another: %v", len(ends), err)
+		}
+		done()
+		for _, end := range ends {
+			end()
+		}
+		if len(l.by) > 0 {
+			t.Errorf("%d lanes are left, which nobody uses", len(l.by))
+		}
+	})
+}

@@ -22,7 +22,7 @@ import (
 // Loop is one control loop: sources put keys into a queue, workers take them out
 // and reconcile. A key is reconciled by one worker at a time; keys that fail come
 // back with a growing delay, and those that come again and again although they succeed are
-// worked on 10 times a second, after a burst of 200.
+// worked on 10 times a second, after a burst of 200. Namespaces take turns.
 type Loop[K comparable] struct {
 	name      string
 	workers   int
@@ -66,7 +66,11 @@ func NewLoop[K comparable](env Env, name string, workers int, reconcile func(con
 		reconcile: reconcile,
 		// The name is what its workqueue_* metrics have.
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry), workqueue.TypedRateLimitingQueueConfig[K]{Name: name}),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry), workqueue.TypedRateLimitingQueueConfig[K]{
+				Name: name, DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
+					Name: name, Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: name, Queue: newTurns[K]()}),
+				}),
+			}),
 		log:    log.With("controller", name),
 		tracer: tracer,
 	}

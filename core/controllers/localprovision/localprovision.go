@@ -37,6 +37,9 @@ import (
 // item is a claim, a volume, or the class.
 type item struct{ kind, namespace, name string }
 
+// Parts has the loop give namespaces their turns.
+func (i item) Parts() (namespace, name string) { return i.namespace, i.name }
+
 const (
 	aClaim  = "PersistentVolumeClaim"
 	aVolume = "PersistentVolume"

@@ -50,6 +50,7 @@ const (
 	mostKeys       = 100     // of one question
 	longestKey     = 4 << 10 // bytes
 	mostKept       = 10_000
+	mostKeptBytes  = 32 << 20 // of all answers that are remembered: whoever makes objects chooses the keys
 	keptFor        = 3 * time.Minute
 )
 
@@ -123,11 +124,13 @@ type Providers struct {
 	mu      sync.Mutex
 	clients map[string]*http.Client // by what the Provider says
 	kept    map[string]kept
+	bytes   int
 }
 
 type kept struct {
 	until time.Time
 	value any
+	bytes int
 }
 
 // New makes it. policy says which addresses may be connected to.
@@ -220,13 +223,25 @@ func (p *Providers) remembered(one *Provider, key string) (any, bool) {
 	return k.value, ok && time.Now().Before(k.until)
 }
 
+// remember keeps what a Provider said of a key.
 func (p *Providers) remember(one *Provider, key string, value any) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return
+	}
+	size := 8*len(text) + len(key) + 256 // small parts take more in memory than in JSON
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.kept) >= mostKept {
-		clear(p.kept)
+	if size > mostKeptBytes/32 {
+		return // it is asked for each time, and displaces nobody's
 	}
-	p.kept[one.id+key] = kept{time.Now().Add(keptFor), value}
+	p.bytes -= p.kept[one.id+key].bytes
+	if len(p.kept) >= mostKept || p.bytes+size > mostKeptBytes {
+		clear(p.kept)
+		p.bytes = 0
+	}
+	p.kept[one.id+key] = kept{time.Now().Add(keptFor), value, size}
+	p.bytes += size
 }
 
 // mostClients bounds the connections that are kept for Providers that were changed or deleted.

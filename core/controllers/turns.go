@@ -25,7 +25,9 @@ func newTurns[K comparable]() *turns[K] { return &turns[K]{lines: map[string]*li
 
 // namespaceOf is the namespace that a key is about; "" = none, or none that is known.
 func namespaceOf(key any) string {
-	if k, ok := key.(interface{ Parts() (namespace, name string) }); ok {
+	if k, ok := key.(interface {
+		Parts() (namespace, name string)
+	}); ok {
 		namespace, _ := k.Parts()
 		return namespace
 	}

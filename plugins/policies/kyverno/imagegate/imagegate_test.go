@@ -517,6 +517,19 @@ func TestAPolicyMayDoWhatItsWriterMay(t *testing.T) {
 	}
 }
 
+// No spelling gets an unsigned image past a policy.
+func TestNoSpellingGetsPast(t *testing.T) {
+	w := newWorld(t)
+	w.serve = http.NotFoundHandler()
+	w.policy(strings.Replace(bySignature, `[{glob: "HOST/*"}]`, `[{glob: "registry.example.invalid/*"}]`, 1))
+	for _, image := range []string{"registry.example.invalid/app:1", "Registry.Example.INVALID/app:1", "registry.example.invalid:443/app:1"} {
+		_, _, err := w.try("Pod", image)
+		w.wants(image, err, "denied request")
+	}
+	_, _, err := w.try("Pod", "elsewhere.example.invalid/app:1")
+	w.wants("another registry", err)
+}
+
 // A policy's name and password are not sent to a registry that whoever makes a pod has chosen.
 func TestCredentialsAreNotForRegistriesOfPods(t *testing.T) {
 	w := newWorld(t)

@@ -280,11 +280,46 @@ func (o *Outcome) Required(verified *Verified) string {
 	return ""
 }
 
-// about says whether the policy is about an image.
+// about says whether the policy is about an image, however that is written.
 func (s *session) about(image string) (bool, error) {
 	if len(s.p.patterns) == 0 {
 		return true, nil
 	}
+	for _, one := range spellings(image) {
+		if about, err := s.matches(one); about || err != nil {
+			return about, err
+		}
+	}
+	return false, nil
+}
+
+// spellings are an image as it is written, and by the name of its registry in small letters, without the port that is
+// meant anyway, and with Docker Hub's name where none is written: nodes pull the same.
+func spellings(image string) []string {
+	ref, err := name.ParseReference(image)
+	if err != nil {
+		return []string{image}
+	}
+	host := strings.TrimSuffix(strings.ToLower(ref.Context().RegistryStr()), ":443")
+	switch host {
+	case "docker.io": // with a port it is a registry of its own
+		return []string{image}
+	case name.DefaultRegistry:
+		host = "docker.io"
+	}
+	rest := image[strings.LastIndexByte(image, '/')+1:]
+	if at := strings.IndexAny(rest, ":@"); at >= 0 {
+		rest = rest[at:] // the tag and the digest
+	} else {
+		rest = ""
+	}
+	if full := host + "/" + ref.Context().RepositoryStr() + rest; full != image {
+		return []string{image, full}
+	}
+	return []string{image}
+}
+
+func (s *session) matches(image string) (bool, error) {
 	for _, one := range s.p.patterns {
 		if one.glob != nil {
 			if one.glob.MatchString(image) {

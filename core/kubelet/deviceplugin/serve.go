@@ -126,15 +126,8 @@ func (m *Manager) watch(ctx context.Context, p *plugin) error {
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
-	for {
-		list, err := stream.Recv()
-		if err != nil {
-			return fmt.Errorf("list devices: %w", err)
-		}
-		if err := m.listed(p, list.GetDevices()); err != nil {
-			return err
-		}
-	}
+	err = pluginwatch.Each(ctx, stream.Recv, func(list *api.ListAndWatchResponse) error { return m.listed(p, list.GetDevices()) })
+	return fmt.Errorf("list devices: %w", err)
 }
 
 // listed takes a plugin's new list.

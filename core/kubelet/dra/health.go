@@ -8,17 +8,20 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	healthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -29,6 +32,8 @@ const (
 	// healthLongest bounds the time that a report names: a device that nobody speaks of is not healthy for ever.
 	healthLongest = 24 * time.Hour
 	mostReported  = 10_000 // devices of a driver
+	longestPool   = resourcev1.PoolNameMaxLength
+	longestDevice = 63 // a DNS label
 	mostMessage   = 1024   // bytes
 )
 
@@ -109,13 +114,14 @@ func (n *Node) listen(ctx context.Context, d *driver) (heard bool, err error) {
 		client = healthv1.V1Alpha1ClientWrapper{Client: healthv1alpha1.NewDRAResourceHealthClient(d.conn)}
 	}
 	stream, err := client.NodeWatchResources(ctx, &healthv1.NodeWatchResourcesRequest{})
-	for err == nil {
-		var said *healthv1.NodeWatchResourcesResponse
-		if said, err = stream.Recv(); err == nil {
-			heard = true
-			n.tell(d.name, n.health.take(d.name, said.GetDevices(), time.Now()))
-		}
+	if err != nil {
+		return false, err
 	}
+	err = pluginwatch.Each(ctx, stream.Recv, func(said *healthv1.NodeWatchResourcesResponse) error {
+		heard = true
+		n.tell(d.name, n.health.take(d.name, said.GetDevices(), time.Now()))
+		return nil
+	})
 	return heard, err
 }
 
@@ -131,7 +137,7 @@ func (h *wellbeing) take(driver string, devices []*healthv1.DeviceHealth, now ti
 	for _, d := range devices {
 		at := place{d.GetDevice().GetPoolName(), d.GetDevice().GetDeviceName()}
 		before, there := known[at]
-		if at.device == "" || !there && len(known) >= mostReported {
+		if at.device == "" || len(at.device) > longestDevice || len(at.pool) > longestPool || !there && len(known) >= mostReported {
 			continue
 		}
 		next := report{health: corev1.ResourceHealthStatusUnknown, message: cut(d.GetMessage()), until: now.Add(healthLasts)}
@@ -155,7 +161,7 @@ func (h *wellbeing) take(driver string, devices []*healthv1.DeviceHealth, now ti
 
 func cut(message string) string {
 	if len(message) > mostMessage {
-		return message[:mostMessage-3] + "..."
+		return strings.ToValidUTF8(message[:mostMessage-3], "") + "..."
 	}
 	return message
 }

@@ -33,8 +33,8 @@ const (
 	healthLongest = 24 * time.Hour
 	mostReported  = 10_000 // devices of a driver
 	longestPool   = resourcev1.PoolNameMaxLength
-	longestDevice = 63 // a DNS label
-	mostMessage   = 1024   // bytes
+	longestDevice = 63   // a DNS label
+	mostMessage   = 1024 // bytes
 )
 
 // place is a device of a driver.

@@ -468,6 +468,11 @@ type Node struct {
 	LogLinkDir string `yaml:"logLinkDir"`
 	// Registries: mirrors and plain-HTTP registries of the embedded containerd.
 	Registries []Registry `yaml:"registries"`
+	// EnableSystemLogHandler: the kubelet's server shows the machine's logs, the files below
+	// /var/log, at /logs/ to who may get nodes/log. EnableSystemLogQuery: it also answers
+	// queries there, of services' logs in the journal or in files (docs/NODES.md).
+	EnableSystemLogHandler bool `yaml:"enableSystemLogHandler"`
+	EnableSystemLogQuery   bool `yaml:"enableSystemLogQuery"`
 	// KubeletListen is the address of the kubelet's server, HOST:PORT; port 0 chooses one.
 	KubeletListen string `yaml:"kubeletListen"`
 	// ReservedHostPorts are TCP ports of the node that no pod gets as its hostPort,
@@ -756,7 +761,9 @@ func Default() *Configuration {
 
 			ReservedHostPorts: []int32{22, 2379, 2380},
 			LocalVolumes:      true,
-			NetworkPolicies:   true,
+
+			EnableSystemLogHandler: true,
+			NetworkPolicies:        true,
 		},
 		Proxy:        Proxy{Enabled: true},
 		LoadBalancer: LoadBalancer{Enabled: true, Announce: true},
@@ -906,6 +913,9 @@ func (c *Configuration) complete() error {
 	}
 	if n := c.Node; (n.ImageCredentialProviderConfig == "") != (n.ImageCredentialProviderBinDir == "") {
 		return field("node.imageCredentialProviderConfig", "expected imageCredentialProviderBinDir with it, or neither")
+	}
+	if c.Node.EnableSystemLogQuery && !c.Node.EnableSystemLogHandler {
+		return field("node.enableSystemLogQuery", "expected enableSystemLogHandler: true with it, as queries are answered by that")
 	}
 	if err := c.Node.checkManagers(); err != nil {
 		return err

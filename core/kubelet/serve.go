@@ -111,8 +111,10 @@ func (k *Kubelet) Usage(ctx context.Context) (cpu uint64, memory *cri.MemoryUsag
 
 // logKeeper is an optional power of Host: a machine that keeps logs.
 type logKeeper interface {
-	// MachineLogs is the folder of its logs.
+	// MachineLogs is the folder of its logs, empty where they are not served.
 	MachineLogs() string
+	// LogQueries says whether services' logs may be asked for by queries.
+	LogQueries() bool
 }
 
 // MachineLogs is the folder of the logs of the node's machine, empty where it has none.
@@ -121,6 +123,12 @@ func (k *Kubelet) MachineLogs() string {
 		return h.MachineLogs()
 	}
 	return ""
+}
+
+// LogQueries says whether services' logs of the node's machine may be asked for by queries.
+func (k *Kubelet) LogQueries() bool {
+	h, ok := k.cfg.Host.(logKeeper)
+	return ok && h.LogQueries()
 }
 
 // Real tells whether the node is this machine, by what its host can say of it.

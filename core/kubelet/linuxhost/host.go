@@ -48,6 +48,9 @@ type Config struct {
 	// Evict says below what the node is under pressure, in the notation of package
 	// threshold; signals that are not named have their default.
 	Evict map[string]string
+	// HideLogs keeps the machine's logs, in /var/log, from those who may ask the kubelet
+	// for them. LogQueries lets them ask for services' logs too, those of the journal.
+	HideLogs, LogQueries bool
 	// Version of the kubelet to report ("v1.37.1" if empty).
 	Version string
 	Logger  *slog.Logger
@@ -100,7 +103,10 @@ func New(cfg Config) (*Host, error) {
 
 // Configuration is what the kubelet shows of it at /configz.
 func (h *Host) Configuration() map[string]any {
-	return map[string]any{"podLogsDir": h.cfg.LogRoot, "cgroupRoot": h.cfg.CgroupRoot, "maxPods": h.cfg.MaxPods}
+	return map[string]any{
+		"podLogsDir": h.cfg.LogRoot, "cgroupRoot": h.cfg.CgroupRoot, "maxPods": h.cfg.MaxPods,
+		"enableSystemLogHandler": !h.cfg.HideLogs, "enableSystemLogQuery": h.cfg.LogQueries,
+	}
 }
 
 // closed makes a directory that other users of the machine do not enter, as upstream's

@@ -224,7 +224,10 @@ func TestConfigurationIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]any{"podLogsDir": filepath.Join(dir, "logs"), "cgroupRoot": "/a-cluster/pods", "maxPods": int64(110)}
+	want := map[string]any{
+		"podLogsDir": filepath.Join(dir, "logs"), "cgroupRoot": "/a-cluster/pods", "maxPods": int64(110),
+		"enableSystemLogHandler": true, "enableSystemLogQuery": false,
+	}
 	if got := h.Configuration(); !reflect.DeepEqual(got, want) {
 		t.Errorf("configuration %v, want %v", got, want)
 	}

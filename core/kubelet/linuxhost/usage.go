@@ -19,7 +19,15 @@ const ticks = 100
 // MachineLogs is where Linux keeps logs, upstream's only place too. It is not the
 // parent of the folder that pods' logs are configured to be in: that may be the
 // node's data directory.
-func (h *Host) MachineLogs() string { return "/var/log" }
+func (h *Host) MachineLogs() string {
+	if h.cfg.HideLogs {
+		return ""
+	}
+	return "/var/log"
+}
+
+// LogQueries says whether services' logs may be asked for by queries.
+func (h *Host) LogQueries() bool { return h.cfg.LogQueries }
 
 // Usage is what the whole machine has used of its processors since it started (in
 // nanoseconds) and of its memory. The working set is what could not be given back at

@@ -75,6 +75,8 @@ type Server struct {
 	mu     sync.RWMutex
 	nodes  map[string]Node
 	before map[string]usage // of nodes, when a summary was asked for
+
+	queries chan struct{} // of machines' logs, that are being answered
 }
 
 // New makes a Server; Run runs it.
@@ -88,7 +90,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.BodyTimeout == 0 {
 		cfg.BodyTimeout = 30 * time.Second
 	}
-	s := &Server{cfg: cfg, nodes: map[string]Node{}, before: map[string]usage{}}
+	s := &Server{cfg: cfg, nodes: map[string]Node{}, before: map[string]usage{}, queries: make(chan struct{}, mostQueries)}
 	if a, ok := cfg.Listener.Addr().(*net.TCPAddr); ok {
 		s.port = int32(a.Port) //nolint:gosec // a port
 	}

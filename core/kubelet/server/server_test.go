@@ -78,6 +78,8 @@ type node struct {
 	rt   *runtime
 	pods []*corev1.Pod
 	logs string
+	// queries of logs are switched on.
+	queries bool
 }
 
 func (n *node) NodeName() string       { return n.name }

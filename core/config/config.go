@@ -594,8 +594,9 @@ type Proxy struct {
 	// Enabled: Services are served by this process's nftables rules on a real node.
 	Enabled bool `yaml:"enabled"`
 	// MetricsListen is where a proxy that is a process of its own serves /metrics,
-	// /livez, /readyz and /healthz, without TLS: HOST:PORT of a loopback address, or
-	// none. Empty: 127.0.0.1:10249, or nowhere where that is taken.
+	// /livez, /readyz, /healthz and /proxyMode, without TLS: HOST:PORT of a loopback
+	// address, or none. A proxy within "up" or "agent" serves /proxyMode, /livez and
+	// /healthz alone. Empty: 127.0.0.1:10249, or nowhere where that is taken.
 	MetricsListen string `yaml:"metricsListen"`
 	// HealthListen is where the real node tells load balancers and probes whether Services are
 	// reached through it, at /healthz and /livez, without TLS and to everybody: HOST:PORT, or none.

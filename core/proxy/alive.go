@@ -110,6 +110,22 @@ func (p *Proxy) Health(eligible func() bool) http.Handler {
 	return mux
 }
 
+// Mode answers at /proxyMode how Services are made reachable, as upstream's proxy says it.
+func Mode(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write([]byte("nftables")) // who went away needs no answer
+}
+
+// Status is what upstream's proxy says of itself to its own machine, without its metrics.
+func (p *Proxy) Status() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /proxyMode", Mode)
+	mux.Handle("GET /healthz", p.Health(nil))
+	mux.Handle("GET /livez", p.Health(nil))
+	return mux
+}
+
 // name of a family in the API.
 func (f family) name() string {
 	if f.ip6 {
@@ -128,7 +144,16 @@ func Stays(node *corev1.Node) bool {
 
 // ServeHealth serves Health at l until ctx ends.
 func (p *Proxy) ServeHealth(ctx context.Context, l net.Listener, eligible func() bool) error {
-	server, done := serve(netutil.LimitListener(l, mostProbes), p.Health(eligible))
+	return serveUntil(ctx, l, p.Health(eligible))
+}
+
+// ServeStatus serves Status at l until ctx ends.
+func (p *Proxy) ServeStatus(ctx context.Context, l net.Listener) error {
+	return serveUntil(ctx, l, p.Status())
+}
+
+func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
+	server, done := serve(netutil.LimitListener(l, mostProbes), h)
 	select {
 	case <-ctx.Done():
 		end(ctx, server)

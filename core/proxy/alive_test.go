@@ -77,6 +77,21 @@ func TestAChangeThatWaitsForLong(t *testing.T) {
 	})
 }
 
+// TestTheModeIsToldAsUpstreamTellsIt, beside the health, and nothing else is.
+func TestTheModeIsToldAsUpstreamTellsIt(t *testing.T) {
+	p := &Proxy{pulse: &pulse{now: time.Now, updated: time.Now()}}
+	for path, want := range map[string]struct {
+		code int
+		body string
+	}{"/proxyMode": {200, "nftables"}, "/healthz": {200, ""}, "/livez": {200, ""}, "/metrics": {404, ""}} {
+		w := httptest.NewRecorder()
+		p.Status().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != want.code || want.body != "" && w.Body.String() != want.body {
+			t.Errorf("%s answers %d %q, want %v", path, w.Code, w.Body, want)
+		}
+	}
+}
+
 func TestWhichNodesStay(t *testing.T) {
 	now := metav1.Now()
 	for what, c := range map[string]struct {

@@ -52,6 +52,8 @@ type Config struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.UnconditionalAuthorizer
 	Gatherer      prometheus.Gatherer
+	// Also are answers at other paths, to who may read metrics.
+	Also map[string]http.HandlerFunc
 	// Live are asked by /livez and /healthz, Ready, besides them, by /readyz.
 	Live, Ready []Check
 	Logger      *slog.Logger
@@ -121,6 +123,9 @@ func (s *Server) Handler() http.Handler {
 		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4,
 	})
 	mux.Handle("GET /metrics", s.guarded(metrics))
+	for path, h := range s.cfg.Also {
+		mux.Handle("GET "+path, s.guarded(h))
+	}
 	if s.cfg.TLS != nil { // without it nobody is asked who they are
 		mux.Handle("GET "+profiling.Prefix, s.guarded(profiling.Handler()))
 	}

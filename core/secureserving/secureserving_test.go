@@ -154,6 +154,27 @@ func TestHealthIsToldAsUpstreamTellsIt(t *testing.T) {
 	}
 }
 
+// TestWhatElseIsServed is for who may read metrics, as these.
+func TestWhatElseIsServed(t *testing.T) {
+	also := map[string]http.HandlerFunc{"/mode": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("nftables")) }}
+	for _, c := range []struct {
+		method, path string
+		code         int
+	}{{"GET", "/mode", 200}, {"GET", "/other", 404}, {"POST", "/mode", 404}} {
+		s, err := secureserving.New(secureserving.Config{
+			Component: "c", Listener: listen(t, "127.0.0.1:0"), Gatherer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler), Also: also,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
+		if w.Code != c.code {
+			t.Errorf("%s %s: %d, want %d", c.method, c.path, w.Code, c.code)
+		}
+	}
+}
+
 func TestWithoutTLSOnlyLoopbackIsServed(t *testing.T) {
 	cfg := config(t)
 	cfg.TLS, cfg.Authenticator, cfg.Authorizer, cfg.Listener = nil, nil, nil, listen(t, "0.0.0.0:0")

@@ -95,25 +95,49 @@ func (n *Networking) Proxy(ctx context.Context) error {
 	return run.Parallel(parts...)(ctx)
 }
 
-// proxyHealth answers load balancers' and probes' questions about this node. The customary port may
-// be taken, by another cluster's node on this machine: that is logged, and keeps nobody from working.
-func (n *Networking) proxyHealth(ctx context.Context) error {
-	const customary = ":10256"
-	at := n.component.Options.Config.Proxy.HealthListen
-	if at == config.NoListen {
+// Status tells programs of this machine, at the port of the proxy's metrics, what upstream's proxy tells
+// them: /proxyMode and its health. A proxy that is a process of its own does so beside its metrics; here
+// these are the whole process's, and are not for everybody.
+func (n *Networking) Status(ctx context.Context) error {
+	l, err := n.listen(ctx, "proxy.metricsListen", n.component.Options.Config.Proxy.MetricsListen, "127.0.0.1:10249")
+	if err != nil {
+		return err
+	}
+	if l == nil {
 		<-ctx.Done()
 		return nil
+	}
+	return n.service.ServeStatus(ctx, l)
+}
+
+// listen listens where the configuration says; nil = nowhere. The customary port may be taken, by another
+// cluster's node on this machine: that is logged, and keeps nobody from working.
+func (n *Networking) listen(ctx context.Context, field, at, customary string) (net.Listener, error) {
+	if at == config.NoListen || n.service == nil {
+		return nil, nil
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", cmp.Or(at, customary))
 	if at == "" && errors.Is(err, syscall.EADDRINUSE) {
-		n.component.Options.Logger.WarnContext(ctx, "the proxy's health is not served: the customary port is taken; choose another by proxy.healthListen",
-			"port", customary)
-		<-ctx.Done()
-		return nil
+		n.component.Options.Logger.WarnContext(ctx, "the proxy does not tell of itself: the customary port is taken; choose another in the configuration",
+			"field", field, "port", customary)
+		return nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("proxy.healthListen: %w", err)
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	return l, nil
+}
+
+// proxyHealth answers load balancers' and probes' questions about this node.
+func (n *Networking) proxyHealth(ctx context.Context) error {
+	l, err := n.listen(ctx, "proxy.healthListen", n.component.Options.Config.Proxy.HealthListen, ":10256")
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		<-ctx.Done()
+		return nil
 	}
 	name := n.component.Options.Config.Node.Name
 	own := ownNode(n.set.Kube, name)

@@ -3,12 +3,15 @@
 package process
 
 import (
+	"net/http"
+
 	"slices"
 	"strings"
 
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/proxy"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 )
 
@@ -27,6 +30,8 @@ type Part struct {
 	// open: metrics are for this machine, and nobody is asked who they are: its identity
 	// may not ask the API.
 	open bool
+	// also is what upstream's component answers at that port besides.
+	also map[string]http.HandlerFunc
 	// readyCheck is the name of the check that it has caught up with the cluster.
 	readyCheck string
 	// points at which it asks plugins, by how they begin.
@@ -58,7 +63,7 @@ var Parts = struct{ APIServer, Scheduler, Controllers, Kubelet, Proxy, DNS, Webh
 	Proxy: Part{
 		Name: "proxy", Identity: fixed(pki.Proxy()),
 		serving: func(c *config.Configuration) config.Serving { return config.Serving{Listen: c.Proxy.MetricsListen} }, port: "10249",
-		open: true,
+		open: true, also: map[string]http.HandlerFunc{"/proxyMode": proxy.Mode},
 	},
 	DNS: Part{Name: "dns", Identity: fixed(pki.Identity{
 		Name: "dns", User: bootstrap.CoreDNS().GetName(), Groups: bootstrap.CoreDNS().GetGroups(),

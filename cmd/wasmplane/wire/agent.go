@@ -81,7 +81,7 @@ func work(ctx context.Context, c *process.Component, m join.Member, servers *bal
 		return err
 	}
 	parts := []func(context.Context) error{
-		certificates.Run, n.Run, net.Proxy, net.DNS, renewal.Run,
+		certificates.Run, n.Run, net.Proxy, net.Status, net.DNS, renewal.Run,
 		func(ctx context.Context) error { return servers.Follow(ctx, set.Kube) },
 		join.FollowAuthority(o.Dir.Member(), m, set.Kube, o.Logger),
 		workerClock(o, m, c.Config, set.Kube),

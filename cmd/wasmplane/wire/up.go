@@ -138,6 +138,7 @@ func addNetworking(ctx context.Context, g *run.Group, parts process.Local) error
 		return err
 	}
 	g.Add(run.Unit{Name: "services", Run: n.Proxy, Ready: n.ProxyReady()})
+	g.Add(run.Unit{Name: "proxy status", Run: n.Status})
 	g.Add(run.Unit{Name: "dns", Run: n.DNS, Ready: n.DNSReady()})
 	return nil
 }

@@ -119,6 +119,67 @@ func TestDamagedDirectory(t *testing.T) {
 	t.Log(err)
 }
 
+// What etcd would panic about in a goroutine of its own, or wait for without end, is said, with what to do.
+func TestDamageIsSaid(t *testing.T) {
+	made := t.TempDir()
+	s, err := etcd.Start(t.Context(), etcd.ServerConfig{Dir: made})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		if _, err := s.Store().Put(t.Context(), fmt.Sprintf("/registry/%d", i), make([]byte, 5000), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		damage func(t *testing.T, db, wal string) error
+		says   string
+	}{
+		"both first pages": {func(t *testing.T, db, _ string) error {
+			t.Helper()
+			f, err := os.OpenFile(db, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			_, first := f.WriteAt([]byte{1, 2, 3, 4}, 30)
+			_, second := f.WriteAt([]byte{1, 2, 3, 4}, int64(os.Getpagesize())+30)
+			return errors.Join(first, second, f.Close())
+		}, "its database"},
+		"a database that was cut": {func(t *testing.T, db, _ string) error {
+			t.Helper()
+			return os.Truncate(db, 4*int64(os.Getpagesize()))
+		}, "its database"},
+		"no log": {func(t *testing.T, _, wal string) error {
+			t.Helper()
+			return os.RemoveAll(wal)
+		}, "is gone"},
+		"a log that has lost entries": {func(t *testing.T, _, wal string) error {
+			t.Helper()
+			logs, err := filepath.Glob(filepath.Join(wal, "*.wal"))
+			if err != nil || len(logs) == 0 {
+				t.Fatal(logs, err)
+			}
+			return os.Truncate(logs[0], 60_000)
+		}, "its log ends at entry"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(made)); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.damage(t, filepath.Join(dir, "member", "snap", "db"), filepath.Join(dir, "member", "wal")); err != nil {
+				t.Fatal(err)
+			}
+			_, err := etcd.Start(t.Context(), etcd.ServerConfig{Dir: dir, Timeout: 5 * time.Second})
+			wantError(t, err, dir, c.says, "restore a backup")
+			t.Log(err)
+		})
+	}
+}
+
 func TestTooLargeValue(t *testing.T) {
 	s := start(t, etcd.ServerConfig{NoFsync: true, MaxRequest: 100_000}).Store()
 	_, err := s.Put(t.Context(), "/registry/large", make([]byte, 200_000), 0, 0)

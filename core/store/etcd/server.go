@@ -73,6 +73,8 @@ type Server struct {
 	quota int64
 	peers *peers // nil = there are no others
 	ends  func() // what goes on beside; nil = nothing does
+	// applied is the last entry of the log that the database had at the start.
+	applied uint64
 }
 
 // Start opens the data directory and waits until the store can be used. Two
@@ -101,7 +103,10 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 	if err := s.meet(ctx, cfg, e); err != nil {
 		return nil, err
 	}
-	if s.etcd, err = open(e); err != nil {
+	if s.applied, err = inspect(cfg.Dir); err == nil {
+		s.etcd, err = open(e)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("open the store in %s (if it is damaged, restore a backup, or move it away to start empty): %w", cfg.Dir, err)
 	}
 	if s.peers != nil {
@@ -192,7 +197,7 @@ func (s *Server) await(ctx context.Context, cfg ServerConfig) error {
 			return fmt.Errorf("start the store in %s: %w", cfg.Dir, context.Cause(ctx))
 		case <-patience:
 			if !others {
-				return fmt.Errorf("the store in %s was not ready after %v", cfg.Dir, cfg.Timeout)
+				return s.late(cfg)
 			}
 			patience = nil
 			cfg.Progress("waiting for the other servers: more than half of all must run; if they are lost for good, `wasmplane restore --from-this-member` goes on with this one alone")

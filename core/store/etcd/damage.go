@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// inspect looks at the files before etcd does. It answers up to which entry of the log the database has
+// everything, and an error where etcd would end the process: it reads the database in a goroutine of its own, where
+// nobody can catch its panic about damaged pages, and never gets ready with a log that has lost entries.
+func inspect(dir string) (applied uint64, err error) {
+	file := filepath.Join(dir, "member", "snap", "db")
+	info, err := os.Stat(file)
+	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
+		return 0, nil // etcd makes it of the log, or refuses by itself
+	}
+	if err != nil {
+		return 0, err
+	}
+	if applied, err = readDatabase(file, info.Size()); err != nil {
+		return 0, fmt.Errorf("its database %s is damaged: %w", file, err)
+	}
+	logs := filepath.Join(dir, "member", "wal")
+	found, err := filepath.Glob(filepath.Join(logs, "*.wal"))
+	if err == nil && len(found) == 0 && applied > 0 {
+		err = fmt.Errorf("its log %s is gone, and its database is there", logs)
+	}
+	return applied, err
+}
+
+// readDatabase reads the pages that all others are reached by.
+func readDatabase(file string, size int64) (applied uint64, err error) {
+	// A page that is not there is a fault of memory, which would end the process.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	db, err := bbolt.Open(file, 0o400, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	err = db.View(func(tx *bbolt.Tx) error {
+		if tx.Size() > size {
+			return fmt.Errorf("it has %d bytes, and had %d", size, tx.Size())
+		}
+		if meta := tx.Bucket([]byte("meta")); meta != nil {
+			if index := meta.Get([]byte("consistent_index")); len(index) == 8 {
+				applied = binary.BigEndian.Uint64(index)
+			}
+		}
+		return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
+			b.Cursor().First()
+			b.Cursor().Last()
+			return nil
+		})
+	})
+	return applied, err
+}
+
+// late says why a store that has no others was not ready in time.
+func (s *Server) late(cfg ServerConfig) error {
+	if has := s.etcd.Server.CommittedIndex(); has < s.applied {
+		return fmt.Errorf("the store in %s is damaged: its log ends at entry %d, and its database has what was written up to entry %d: restore a backup, or move the directory away to start empty", cfg.Dir, has, s.applied)
+	}
+	return fmt.Errorf("the store in %s was not ready after %v: is the disk too slow?", cfg.Dir, cfg.Timeout)
+}

@@ -37,6 +37,7 @@ func TestMain(m *testing.M) {
 		"hooks":        serveHooks,
 		"modules":      serveModules,
 		"wasm":         serveWasm,
+		"provider":     serveProvider,
 		"again":        serveAgain,
 		"race":         raceCreates,
 		"supervise":    serveUnit,

@@ -53,7 +53,7 @@ type admitting struct {
 // built-in plugins in upstream's order, CEL policies, webhooks, Gatekeeper's mutators, the Wasm plugins in
 // the order of the configuration, and the quotas last, so that nothing is charged
 // for what somebody refuses.
-func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *authz.Chain) (*admitting, error) {
+func newAdmission(ctx context.Context, b base, plugins *extensions, chain *authz.Chain) (*admitting, error) {
 	list, settings, err := b.builtinAdmission(chain)
 	if err != nil {
 		return nil, err
@@ -91,10 +91,10 @@ func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *
 	list = append(list, b.enabled(policies.Mutating(), hooks.Mutating(), policies.Validating(), hooks.Validating())...)
 	var g *gate.Gate
 	if slices.Contains(b.Options.Config.PolicyKinds, policyobject.Gatekeeper) {
-		g = gate.New(gate.Config{Objects: b.view, Namespaces: b.namespaceLabels, Rights: guard.Rights, Plugins: plugins.Admission})
+		g = gate.New(gate.Config{Objects: b.view, Namespaces: b.namespaceLabels, Rights: guard.Rights, Plugins: plugins.Admission, External: plugins.providers})
 		list = append(list, g.Mutation(), g.Expansion())
 	}
-	images, err := b.images(plugins, guard.Rights)
+	images, err := b.images(plugins.Plugins, guard.Rights)
 	if err != nil {
 		return nil, err
 	}

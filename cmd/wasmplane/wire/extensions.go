@@ -28,6 +28,8 @@ type extensions struct {
 	access  *backend.ChainAccess // what they ask who may do what
 	objects *apiobject.Controller
 	tenants *apiobject.Controller // of namespaces
+	// providers of external data are asked by constraints and mutators; nil without Gatekeeper's kinds.
+	providers *externaldata.Providers
 }
 
 // loadExtensions loads those that points ask; nil = all.
@@ -39,7 +41,8 @@ func loadExtensions(ctx context.Context, b base, points []abi.Point) (_ *extensi
 		State: backend.ConfigMapState{Kube: b.internal.Kube}, Images: hostfn.NewImages(nil), Logger: b.Options.Logger,
 	}
 	if slices.Contains(b.Options.Config.PolicyKinds, policyobject.Gatekeeper) {
-		host.External = externaldata.New(b.view, *process.OperatorsDial(b.Options))
+		e.providers = externaldata.New(b.view, *process.OperatorsDial(b.Options))
+		host.External = e.providers
 	}
 	if e.Plugins, err = process.NewPlugins(ctx, b.Options, process.Environment{
 		Kube: b.internal.Kube, Host: host, Events: events, Namespaces: b.namespaceLabels, Metrics: b.metrics, Points: points,

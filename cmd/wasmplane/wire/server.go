@@ -81,7 +81,7 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	}
 	s.plugins.access.Use(s.may.Chain)
 	s.connect(s.may.Chain)
-	if s.admit, err = newAdmission(ctx, s.base, s.plugins.Plugins, s.may.Chain); err != nil {
+	if s.admit, err = newAdmission(ctx, s.base, s.plugins, s.may.Chain); err != nil {
 		return nil, err
 	}
 	if s.offers, err = newResources(ctx, s.base, s.storage, s.plugins.Plugins, s.may, s.admit, tracer); err != nil {

@@ -85,6 +85,9 @@ func target(object map[string]any) (*gatekeeper.Target, error) {
 	return &gatekeeper.Target{
 		Object: own, Kind: o.GroupVersionKind(), Namespace: o.GetNamespace(), Source: gatekeeper.Original,
 		Labels: func(string) (map[string]string, error) { return nil, nil },
+		External: func(_, provider string, _ []string) gatekeeper.Answers {
+			return func(string) (string, error) { return "", fmt.Errorf("a suite has no Provider %q", provider) }
+		},
 	}, nil
 }
 

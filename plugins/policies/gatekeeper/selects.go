@@ -37,7 +37,12 @@ type Target struct {
 	// User who makes the request.
 	User   string
 	Source Source
+	// External asks a provider of external data about keys, for a mutator (by its ID). nil = nobody is asked: fields keep their values.
+	External func(mutator, provider string, keys []string) Answers
 }
+
+// Answers are what a provider says of a key, or why it doesn't.
+type Answers func(key string) (string, error)
 
 // Match is the match of a mutator: the fields of a constraint's.
 type Match struct {

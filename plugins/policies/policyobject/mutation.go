@@ -17,6 +17,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/expansion"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/externaldata"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/mutation"
 	"github.com/wasmplane/wasmplane/plugins/rights"
 )
@@ -44,7 +45,13 @@ func changing(m *mutation.Mutator) []rights.Need {
 	if m.Kind == mutation.AssignMetadata {
 		field = "spec.match.kinds"
 	}
-	return allowed(field, m.Kinds(), "get", "create", "update")
+	needs := allowed(field, m.Kinds(), "get", "create", "update")
+	if name := m.Provider(); name != "" {
+		needs = append(needs, rights.Need{Field: "spec.parameters.assign.externalData.provider", Attributes: &authorizationv1.ResourceAttributes{
+			Verb: "get", Group: externaldata.Group, Resource: "providers", Name: name,
+		}})
+	}
+	return needs
 }
 
 // allowed are the rights to do something with objects of some kinds.
@@ -109,7 +116,7 @@ func mutatorSchema(kind string) map[string]apiextensionsv1.JSONSchemaProps {
 	}
 	switch kind {
 	case mutation.Assign, mutation.AssignMetadata:
-		parameters["assign"] = openObject("What is put there: value, or fromMetadata with the field name or namespace.")
+		parameters["assign"] = openObject("What is put there: value, fromMetadata with the field name or namespace, or externalData with the provider that is asked for it.")
 	case mutation.AssignImage:
 		text("assignDomain", "The registry, such as registry.example.com:5000.")
 		text("assignPath", "The path, such as team/app.")

@@ -221,6 +221,7 @@ func (t *Template) expand(of *gatekeeper.Target) (*gatekeeper.Target, error) {
 	o.SetName(strings.ToLower(generator.GetName() + "-" + t.makes.Kind))
 	return &gatekeeper.Target{
 		Object: source, Kind: t.makes, Namespace: of.Namespace, Labels: of.Labels, User: of.User, Source: gatekeeper.Generated,
+		External: of.External,
 	}, nil
 }
 

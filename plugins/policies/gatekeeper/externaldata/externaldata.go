@@ -131,6 +131,8 @@ type kept struct {
 	until time.Time
 	value any
 	bytes int
+	// idempotent: the provider says that it gives the same answer when it is asked about its answer.
+	idempotent bool
 }
 
 // New makes it. policy says which addresses may be connected to.
@@ -156,12 +158,20 @@ type response struct {
 			Error string `json:"error"`
 		} `json:"items"`
 		SystemError string `json:"systemError"`
+		Idempotent  bool   `json:"idempotent"`
 	} `json:"response"`
 }
 
 // Ask asks a Provider about keys. What goes wrong is in the answer, in Gatekeeper's form: responses and errors are pairs of a key and
 // what is said of it, and system_error is about all.
 func (p *Providers) Ask(ctx context.Context, name string, keys []string) map[string]any {
+	answer, _ := p.ask(ctx, name, keys)
+	return answer
+}
+
+// ask also answers for which keys the provider says that its answers are idempotent.
+func (p *Providers) ask(ctx context.Context, name string, keys []string) (said map[string]any, idempotent map[string]bool) {
+	idempotent = map[string]bool{}
 	responses, problems := []any{}, []any{}
 	status := http.StatusOK
 	answer := func(problem string) map[string]any {
@@ -169,25 +179,26 @@ func (p *Providers) Ask(ctx context.Context, name string, keys []string) map[str
 	}
 	one, err := p.find(ctx, name)
 	if err != nil {
-		return answer(err.Error())
+		return answer(err.Error()), idempotent
 	}
 	var open []string
 	for _, key := range keys {
 		if v, ok := p.remembered(one, key); ok {
-			responses = append(responses, []any{key, v})
+			responses = append(responses, []any{key, v.value})
+			idempotent[key] = v.idempotent
 		} else if !slices.Contains(open, key) {
 			open = append(open, key)
 		}
 	}
 	if len(open) == 0 {
-		return answer("")
+		return answer(""), idempotent
 	}
 	if len(open) > mostKeys || slices.ContainsFunc(open, func(k string) bool { return len(k) > longestKey }) {
-		return answer(fmt.Sprintf("at most %d keys of %d bytes can be asked about at once", mostKeys, longestKey))
+		return answer(fmt.Sprintf("at most %d keys of %d bytes can be asked about at once", mostKeys, longestKey)), idempotent
 	}
 	r, code, err := p.post(ctx, one, open)
 	if status = code; err != nil {
-		return answer(err.Error())
+		return answer(err.Error()), idempotent
 	}
 	for _, item := range r.Response.Items {
 		switch {
@@ -196,10 +207,47 @@ func (p *Providers) Ask(ctx context.Context, name string, keys []string) map[str
 			problems = append(problems, []any{item.Key, item.Error})
 		default:
 			responses = append(responses, []any{item.Key, item.Value})
-			p.remember(one, item.Key, item.Value)
+			p.remember(one, item.Key, item.Value, r.Response.Idempotent)
+			idempotent[item.Key] = r.Response.Idempotent
 		}
 	}
-	return answer(r.Response.SystemError)
+	return answer(r.Response.SystemError), idempotent
+}
+
+// Values asks a provider about keys for a mutator. What it answers says of each key its value, a text, or why it has none. A provider has to say that
+// its answers are idempotent: a mutator asks about what it has put there itself.
+func (p *Providers) Values(ctx context.Context, name string, keys []string) func(key string) (string, error) {
+	answer, idempotent := p.ask(ctx, name, keys)
+	values, problems := map[string]any{}, map[string]error{}
+	if text, _ := answer["system_error"].(string); text != "" {
+		err := fmt.Errorf("external data: %s", text)
+		return func(string) (string, error) { return "", err }
+	}
+	for _, pair := range answer["responses"].([]any) {
+		pair := pair.([]any)
+		values[pair[0].(string)] = pair[1]
+	}
+	for _, pair := range answer["errors"].([]any) {
+		pair := pair.([]any)
+		problems[pair[0].(string)] = fmt.Errorf("provider %q says of %q: %s", name, pair[0], pair[1])
+	}
+	return func(key string) (string, error) {
+		if problem := problems[key]; problem != nil {
+			return "", problem
+		}
+		value, ok := values[key]
+		if !ok {
+			return "", fmt.Errorf("provider %q says nothing of %q", name, key)
+		}
+		if !idempotent[key] {
+			return "", fmt.Errorf("provider %q does not say that its answers are idempotent, which mutation needs (response.idempotent)", name)
+		}
+		text, ok := value.(string)
+		if !ok {
+			return "", fmt.Errorf("provider %q answers %q with what is no text", name, key)
+		}
+		return text, nil
+	}
 }
 
 // find is a Provider as it is now.
@@ -216,15 +264,15 @@ func (p *Providers) find(ctx context.Context, name string) (*Provider, error) {
 	return nil, fmt.Errorf("there is no Provider %q", name)
 }
 
-func (p *Providers) remembered(one *Provider, key string) (any, bool) {
+func (p *Providers) remembered(one *Provider, key string) (kept, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k, ok := p.kept[one.id+key]
-	return k.value, ok && time.Now().Before(k.until)
+	return k, ok && time.Now().Before(k.until)
 }
 
 // remember keeps what a Provider said of a key.
-func (p *Providers) remember(one *Provider, key string, value any) {
+func (p *Providers) remember(one *Provider, key string, value any, idempotent bool) {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return
@@ -240,7 +288,7 @@ func (p *Providers) remember(one *Provider, key string, value any) {
 		clear(p.kept)
 		p.bytes = 0
 	}
-	p.kept[one.id+key] = kept{time.Now().Add(keptFor), value, size}
+	p.kept[one.id+key] = kept{time.Now().Add(keptFor), value, size, idempotent}
 	p.bytes += size
 }
 

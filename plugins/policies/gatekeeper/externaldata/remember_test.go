@@ -21,19 +21,19 @@ import (
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	p := New(nil, dial.Operator(nil))
 	one := &Provider{id: "one "}
-	p.remember(one, "small", "x")
-	p.remember(one, "large", strings.Repeat("x", answerLimit))
+	p.remember(one, "small", "x", false)
+	p.remember(one, "large", strings.Repeat("x", answerLimit), false)
 	if _, ok := p.remembered(one, "small"); !ok || len(p.kept) != 1 {
 		t.Errorf("%d answers are remembered, and the small one: %v", len(p.kept), ok)
 	}
 	for i := range 2000 {
-		p.remember(one, fmt.Sprint(i), strings.Repeat("x", 100<<10))
+		p.remember(one, fmt.Sprint(i), strings.Repeat("x", 100<<10), false)
 		if p.bytes > mostKeptBytes {
 			t.Fatalf("%d bytes are remembered", p.bytes)
 		}
 	}
 	for range 10 {
-		p.remember(one, "again", "x")
+		p.remember(one, "again", "x", false)
 	}
 	sum := 0
 	for _, k := range p.kept {
@@ -75,7 +75,7 @@ func FuzzAnswers(f *testing.F) {
 			t.Errorf("status %d", code)
 		}
 		for _, item := range r.Response.Items {
-			p.remember(provider, item.Key, item.Value)
+			p.remember(provider, item.Key, item.Value, false)
 			if _, err := json.Marshal(item.Value); err != nil {
 				t.Errorf("a value that is none: %v", err)
 			}

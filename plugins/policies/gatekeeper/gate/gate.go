@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"strings"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,6 +29,7 @@ import (
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/expansion"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/externaldata"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/mutation"
 	"github.com/wasmplane/wasmplane/plugins/policies/latest"
 	"github.com/wasmplane/wasmplane/plugins/rights"
@@ -46,6 +48,11 @@ type Objects interface {
 	ResourceOf(kind schema.GroupVersionKind) (schema.GroupVersionResource, error)
 }
 
+// External asks a provider of external data about keys. What it answers says of each key its value, or why it has none.
+type External interface {
+	Values(ctx context.Context, provider string, keys []string) func(key string) (string, error)
+}
+
 // Config is what a gate needs.
 type Config struct {
 	Objects Objects
@@ -53,6 +60,8 @@ type Config struct {
 	Namespaces pointadmission.Namespaces
 	// Rights holds mutators against the rights of their writers.
 	Rights *rights.Checker
+	// External asks providers of external data; nil = there are none.
+	External External
 	// Plugins are asked about what objects are going to make: those of constraints.
 	Plugins func() []admission.Plugin
 }
@@ -184,6 +193,9 @@ func (g mutating) Mutate(ctx context.Context, r *admission.Request) error {
 	if err != nil {
 		return err
 	}
+	t.External = g.external(ctx, s, func(m *mutation.Mutator) error {
+		return pointadmission.MayChange(ctx, g.cfg.Rights, s.writers[m], r)
+	})
 	applied, err := s.mutators.Mutate(t)
 	if err != nil {
 		return admission.Forbidden(r, fmt.Errorf("mutation: %w", err))
@@ -206,6 +218,32 @@ func (g mutating) Mutate(ctx context.Context, r *admission.Request) error {
 	}
 	r.Annotate(MutationName+"/applied", ids(applied))
 	return nil
+}
+
+// external asks for a mutator whose writer may get the Provider: what it is asked about leaves the cluster.
+func (g *Gate) external(ctx context.Context, s *state, may func(*mutation.Mutator) error) func(mutator, provider string, keys []string) gatekeeper.Answers {
+	return func(id, provider string, keys []string) gatekeeper.Answers {
+		none := func(err error) gatekeeper.Answers { return func(string) (string, error) { return "", err } }
+		for m, writer := range s.writers {
+			if m.ID() != id {
+				continue
+			}
+			err := g.cfg.Rights.Act(ctx, writer, authorizationv1.ResourceAttributes{
+				Verb: "get", Group: externaldata.Group, Resource: "providers", Name: provider,
+			})
+			if err == nil && may != nil {
+				err = may(m)
+			}
+			switch {
+			case err != nil:
+				return none(err)
+			case g.cfg.External == nil:
+				return none(fmt.Errorf("there is no Provider %q", provider))
+			}
+			return g.cfg.External.Values(ctx, provider, keys)
+		}
+		return none(fmt.Errorf("there is no mutator %s", id))
+	}
 }
 
 func ids(list []*mutation.Mutator) string {
@@ -233,7 +271,7 @@ func (g expanding) Validate(ctx context.Context, r *admission.Request) error {
 	if !s.templates.Expands(r.Object.Kind()) {
 		return nil
 	}
-	implied, err := (&Expansions{g.Gate, s}).implied(ctx, r)
+	implied, err := (&Expansions{g.Gate, s}).implied(ctx, r, true)
 	if err != nil {
 		return admission.Forbidden(r, fmt.Errorf("expansion: %w", err))
 	}

@@ -58,7 +58,7 @@ func (e *Expansions) Judge(ctx context.Context, s pointadmission.Standing, r *ad
 		err  error
 	}
 	all, _ := r.Memo(impliedKey{}, func() any { // for all constraints
-		list, err := e.implied(ctx, r)
+		list, err := e.implied(ctx, r, false)
 		return made{list, err}
 	}).(made)
 	if all.err != nil {
@@ -84,11 +84,14 @@ func (e *Expansions) Judge(ctx context.Context, s pointadmission.Standing, r *ad
 	return asked, against, nil
 }
 
-// implied is what an object is going to make.
-func (e *Expansions) implied(ctx context.Context, r *admission.Request) ([]expansion.Implied, error) {
+// implied is what an object is going to make. Mutators ask providers about it for a request alone.
+func (e *Expansions) implied(ctx context.Context, r *admission.Request, asking bool) ([]expansion.Implied, error) {
 	t, err := e.gate.target(ctx, r)
 	if err != nil {
 		return nil, err
+	}
+	if asking {
+		t.External = e.gate.external(ctx, e.s, nil)
 	}
 	mutators := e.s.mutators
 	if !e.s.settings.Changes(r.Namespace) {

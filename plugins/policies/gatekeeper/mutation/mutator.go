@@ -4,7 +4,7 @@
 // make of an object. A Set holds all mutators of a cluster, leaves out those that contradict one another,
 // and applies the rest until nothing changes any more.
 //
-// It is pure: it knows no cluster and asks nobody. What comes of mutators that are wrong, that
+// It is pure: it knows no cluster, and asks nobody but whom the target names. What comes of mutators that are wrong, that
 // contradict each other or never come to an end is an error that names them; nothing that they say
 // can take more than a bounded amount of time and memory.
 package mutation

@@ -65,7 +65,7 @@ func (s *Set) Changes(k schema.GroupVersionKind) bool {
 func (s *Set) Conflicts(m *Mutator) []string { return s.conflicts[m] }
 
 // Mutate changes the target's object, which the caller owns, until nothing changes any more, and
-// says who changed it. After an error the object is not to be used.
+// says who changed it. Providers of external data are asked then, once. After an error the object is not to be used.
 func (s *Set) Mutate(t *gatekeeper.Target) (applied []*Mutator, err error) {
 	b := newBudget()
 	did := map[*Mutator]bool{}
@@ -75,7 +75,7 @@ func (s *Set) Mutate(t *gatekeeper.Target) (applied []*Mutator, err error) {
 			return nil, err
 		}
 		if before == nil || reflect.DeepEqual(before, t.Object) {
-			return applied, nil
+			return applied, b.questions.resolve(t)
 		}
 		applied = slices.SortedFunc(maps.Keys(did), func(a, b *Mutator) int { return cmp.Compare(a.ID(), b.ID()) })
 	}

@@ -40,9 +40,14 @@ type assign struct {
 	value any
 	size  int    // of the value as JSON
 	field string // of metadata, whose value it is instead
+	// external is who is asked for the value instead.
+	external *external
 }
 
 func (a *assign) set(w *walk, parent map[string]any, field string) error {
+	if a.external != nil {
+		return a.external.set(w, parent, field)
+	}
 	v, err := a.of(w)
 	if err == nil {
 		parent[field] = v
@@ -93,7 +98,8 @@ func (a *assigned) read() (*assign, error) {
 	}
 	switch {
 	case len(a.ExternalData) > 0:
-		return nil, errors.New(at + ".externalData: providers of external data are not known here")
+		e, err := readExternal(a.ExternalData)
+		return &assign{external: e}, err
 	case a.FromMetadata != nil:
 		if f := a.FromMetadata.Field; f != "name" && f != "namespace" {
 			return nil, fmt.Errorf("%s.fromMetadata.field: expected name or namespace, found %q", at, f)
@@ -141,7 +147,10 @@ func (m *Mutator) takeMetadata(p *parameters) error {
 	if err != nil {
 		return err
 	}
-	if _, text := a.value.(string); !text && a.field == "" {
+	if a.external != nil && a.external.source != username {
+		return fmt.Errorf("spec.parameters.assign.externalData.dataSource: expected %s: AssignMetadata changes nothing that is there", username)
+	}
+	if _, text := a.value.(string); !text && a.field == "" && a.external == nil {
 		return errors.New("spec.parameters.assign.value: expected a text")
 	}
 	m.setter = a

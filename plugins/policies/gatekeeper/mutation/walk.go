@@ -19,9 +19,12 @@ const (
 )
 
 // budget is what is left of it.
-type budget struct{ steps, bytes int }
+type budget struct {
+	steps, bytes int
+	questions    questions
+}
 
-func newBudget() *budget { return &budget{mostWork, mostBytes} }
+func newBudget() *budget { return &budget{steps: mostWork, bytes: mostBytes} }
 
 // work takes steps.
 func (b *budget) work(steps int) error {

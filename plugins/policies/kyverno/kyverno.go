@@ -59,6 +59,14 @@ func OtherKinds() []string {
 	}
 }
 
+// Instead says what does the work of a kind that is known and not read.
+func Instead(kind string) string {
+	if strings.HasSuffix(kind, "GeneratingPolicy") {
+		return "what other objects bring about is made by a plugin of the point reconcile"
+	}
+	return "what is deleted on a schedule is deleted by a CronJob whose service account may do that, or by a plugin of the point reconcile"
+}
+
 // Versions of the kinds, which have the same fields.
 func Versions() []string { return []string{"v1", "v1beta1", "v1alpha1"} }
 

@@ -66,7 +66,8 @@ func Compiles(o *kyverno.Objects) error {
 func checkKyverno(o *unstructured.Unstructured) ([]rights.Need, error) {
 	kind := o.GetKind()
 	if slices.Contains(kyverno.OtherKinds(), kind) {
-		return nil, fmt.Errorf("kind: a %s is not known here, only %q, %q and %s are", kind, kyverno.Kinds(), kyverno.ImageKinds(), kyverno.ExceptionKind)
+		return nil, fmt.Errorf("kind: a %s is not known here: %s; only %q, %q and %s are", kind, kyverno.Instead(kind),
+			kyverno.Kinds(), kyverno.ImageKinds(), kyverno.ExceptionKind)
 	}
 	if slices.Contains(kyverno.ImageKinds(), kind) {
 		return checkImages(o)

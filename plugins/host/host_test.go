@@ -366,6 +366,19 @@ func TestABreakerOpensAfterManyFaults(t *testing.T) {
 		_, _, err := m.Call(host.WithAside(t.Context()), 1, nil)
 		wantFault(t, err, host.Trap, "unreachable")
 	}
+	for range 20 { // nor do those of leased instances, such as a trial's of the scheduler
+		aside := host.WithAside(t.Context())
+		err := m.Guard(aside, func() error {
+			in, err := m.Lease(aside)
+			if err != nil {
+				return err
+			}
+			defer m.Discard(in)
+			_, _, err = in.Call(aside, 1, nil)
+			return err
+		})
+		wantFault(t, err, host.Trap, "unreachable")
+	}
 	for range 8 {
 		_, _, err := m.Call(t.Context(), 1, nil)
 		wantFault(t, err, host.Trap, "unreachable")
@@ -377,6 +390,44 @@ func TestABreakerOpensAfterManyFaults(t *testing.T) {
 	if open, times := m.Breaker(); !open || times != 1 {
 		t.Errorf("open %v, %d times", open, times)
 	}
+}
+
+// What is leased for calls for which nobody waits takes no place of those for which somebody does, and is bounded itself.
+func TestLoansAsideTakeNoPlace(t *testing.T) {
+	m := load(t, newHost(t, false), assemble(t, guest(`(func $run (param i32 i32) (result i64) (i64.const 0))`)), host.Options{
+		Name: "one", Limits: host.Limits{Instances: 1, Deadline: 50 * time.Millisecond},
+	})
+	aside := host.WithAside(t.Context())
+	var lent []*host.Instance
+	for {
+		in, err := m.Lease(aside)
+		if err != nil {
+			wantFault(t, err, host.Busy, "busy")
+			break
+		}
+		lent = append(lent, in)
+	}
+	if len(lent) != 3 {
+		t.Errorf("%d were lent", len(lent))
+	}
+	if _, _, err := m.Call(t.Context(), 1, nil); err != nil {
+		t.Errorf("a request finds no instance: %v", err)
+	}
+	for i, in := range lent {
+		if _, _, err := in.Call(aside, 1, nil); err != nil {
+			t.Error(err)
+		}
+		if i == 0 {
+			m.Discard(in)
+		} else {
+			m.Release(in, nil)
+		}
+	}
+	in, err := m.Lease(aside)
+	if err != nil {
+		t.Fatal("they do not come back: ", err)
+	}
+	m.Discard(in)
 }
 
 func TestCallsBeyondTheLimitWaitAndGiveUp(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 // Instance is one running module. One call at a time: whoever holds it has it alone.
 type Instance struct {
+	beside  bool // beside those of the limits
 	module  *Module
 	mod     api.Module
 	memory  api.Memory

@@ -69,30 +69,28 @@ func (m *Module) Call(ctx context.Context, op int32, input []byte) (out []byte, 
 // With lends an instance to f. An error of f that is no GuestError throws the
 // instance away and counts against the breaker, unless nobody waits for the call (WithAside).
 func (m *Module) With(ctx context.Context, f func(in *Instance) error) error {
+	return m.Guard(ctx, func() error {
+		in, err := m.acquire(ctx)
+		if err == nil {
+			err = f(in)
+			m.Release(in, err)
+		}
+		return err
+	})
+}
+
+// Guard runs f unless the breaker is open, and counts its faults, unless nobody waits for the call (WithAside). It is for
+// holders of leased instances; With does it by itself.
+func (m *Module) Guard(ctx context.Context, f func() error) error {
 	if err := m.allowed(); err != nil {
 		return err
 	}
-	in, err := m.acquire(ctx)
-	if err == nil {
-		err = f(in)
-		m.Release(in, err)
-	}
+	err := f()
 	if failed := counts(err); (failed || m.breaker.Failing()) && Aside(ctx) {
 		m.breaker.Forget()
 	} else {
 		m.breaker.Done(failed)
 	}
-	return err
-}
-
-// Guard runs f unless the breaker is open, and counts its faults. It is for
-// holders of leased instances; With does it by itself.
-func (m *Module) Guard(f func() error) error {
-	if err := m.allowed(); err != nil {
-		return err
-	}
-	err := f()
-	m.breaker.Done(counts(err))
 	return err
 }
 
@@ -113,15 +111,36 @@ func counts(err error) bool {
 }
 
 // Lease takes an instance out of the pool for good: its holder keeps state in it
-// (a node table) and ends that with Discard or Release.
-func (m *Module) Lease(ctx context.Context) (*Instance, error) { return m.acquire(ctx) }
+// (a node table) and ends that with Discard or Release. For a call for which nobody waits (WithAside) the
+// instance is one beside those of the limits: of these one is perhaps the scheduler's, and requests need the others.
+func (m *Module) Lease(ctx context.Context) (*Instance, error) {
+	if !Aside(ctx) {
+		return m.acquire(ctx)
+	}
+	in, err := m.pool.TakeExtra(ctx)
+	if err != nil {
+		return nil, m.notLent(ctx, err)
+	}
+	in.beside = true
+	return in, nil
+}
 
 // Discard closes a leased instance.
-func (m *Module) Discard(in *Instance) { m.pool.Drop(in) }
+func (m *Module) Discard(in *Instance) {
+	if in.beside {
+		m.pool.DropExtra(in)
+		return
+	}
+	m.pool.Drop(in)
+}
 
 // Release puts a leased instance back into the pool, as With does: after a fault it is thrown
 // away, and another is made in the background.
 func (m *Module) Release(in *Instance, err error) {
+	if in.beside {
+		m.pool.DropExtra(in)
+		return
+	}
 	if sound(err) && !m.opts.ABI.once() && in.restore() == nil {
 		m.pool.Give(in)
 		return
@@ -132,14 +151,22 @@ func (m *Module) Release(in *Instance, err error) {
 // acquire takes an idle instance or makes one, as soon as fewer than the limit run.
 func (m *Module) acquire(ctx context.Context) (*Instance, error) {
 	in, err := m.pool.Take(ctx)
+	if err != nil {
+		return nil, m.notLent(ctx, err)
+	}
+	return in, nil
+}
+
+// notLent is why there is no instance.
+func (m *Module) notLent(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, pool.ErrBusy):
-		return nil, &Fault{Plugin: m.name, Kind: Busy, Detail: fmt.Sprintf("all %d instances were busy for %s (limits.instances)",
+		return &Fault{Plugin: m.name, Kind: Busy, Detail: fmt.Sprintf("all %d instances were busy for %s (limits.instances)",
 			m.opts.Limits.Instances, m.opts.Limits.Deadline)}
 	case errors.Is(err, pool.ErrEnded):
-		return nil, &Fault{Plugin: m.name, Kind: Canceled, Detail: "the request ended while it waited for an instance", Err: ctx.Err()}
+		return &Fault{Plugin: m.name, Kind: Canceled, Detail: "the request ended while it waited for an instance", Err: ctx.Err()}
 	}
-	return in, err
+	return err
 }
 
 // Warm makes the first instance, so that the first request finds one, and

@@ -220,7 +220,7 @@ func (a *Plugin) ask(ctx context.Context, p *framework.PodInfo, t turn) (value u
 	}
 	call := &point.Call{Plugin: a.plugin, Version: c.version, Hook: c.version.Hook(t.point)}
 	start := time.Now()
-	call.Err = c.version.Module.Guard(func() (err error) {
+	call.Err = c.version.Module.Guard(ctx, func() (err error) {
 		value, ans, call.Usage, err = c.run(ctx, t)
 		return err
 	})

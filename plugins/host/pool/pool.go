@@ -39,6 +39,7 @@ type Config[T any] struct {
 type Pool[T any] struct {
 	cfg   Config[T]
 	slots chan struct{} // one for each that is lent
+	extra chan struct{} // one for each that is lent beside them
 
 	mu     sync.Mutex
 	idle   []T // last in, first out: the warm ones are used again
@@ -51,7 +52,41 @@ type Pool[T any] struct {
 
 // New makes a pool that has no instance yet.
 func New[T any](cfg Config[T]) *Pool[T] {
-	return &Pool[T]{cfg: cfg, slots: make(chan struct{}, cfg.Size)}
+	return &Pool[T]{cfg: cfg, slots: make(chan struct{}, cfg.Size), extra: make(chan struct{}, mostExtra)}
+}
+
+// mostExtra is how many are lent beside those of the limits.
+const mostExtra = 3
+
+// TakeExtra lends a new instance beside those that the limits allow, for a long loan for which nobody waits: it takes
+// no place of calls. It goes back by DropExtra.
+func (p *Pool[T]) TakeExtra(ctx context.Context) (T, error) {
+	var none T
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return none, ErrClosed
+	}
+	p.work.Add(1)
+	p.mu.Unlock()
+	err := p.place(ctx, p.extra)
+	if err != nil {
+		p.work.Done()
+		return none, err
+	}
+	one, err := p.cfg.Start(ctx)
+	if err != nil {
+		<-p.extra
+		p.work.Done()
+	}
+	return one, err
+}
+
+// DropExtra stops an instance of TakeExtra.
+func (p *Pool[T]) DropExtra(one T) {
+	p.cfg.Stop(one)
+	<-p.extra
+	p.work.Done()
 }
 
 // Take lends an instance, an idle one or a new one. It goes back by Give, Replace or Drop.
@@ -65,7 +100,7 @@ func (p *Pool[T]) Take(ctx context.Context) (T, error) {
 	}
 	p.work.Add(1)
 	p.mu.Unlock()
-	if err := p.takeSlot(ctx); err != nil {
+	if err := p.place(ctx, p.slots); err != nil {
 		p.work.Done()
 		return none, err
 	}
@@ -86,16 +121,17 @@ func (p *Pool[T]) Take(ctx context.Context) (T, error) {
 	return fresh, nil
 }
 
-func (p *Pool[T]) takeSlot(ctx context.Context) error {
+// place waits for one of some places.
+func (p *Pool[T]) place(ctx context.Context, places chan struct{}) error {
 	select {
-	case p.slots <- struct{}{}:
+	case places <- struct{}{}:
 		return nil
 	default:
 	}
 	timer := time.NewTimer(p.cfg.Patience)
 	defer timer.Stop()
 	select {
-	case p.slots <- struct{}{}:
+	case places <- struct{}{}:
 		return nil
 	case <-timer.C:
 		return ErrBusy

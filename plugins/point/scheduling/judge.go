@@ -117,7 +117,7 @@ func (j *judge) ask(ctx context.Context, c *point.Call, p *framework.PodInfo,
 	}
 	var verdicts []framework.Verdict
 	outcome := point.Outcome{Decision: "score"}
-	c.Err = v.Module.Guard(func() error {
+	c.Err = v.Module.Guard(ctx, func() error {
 		err := j.prepare(ctx, v, c.Hook, snap)
 		if err != nil {
 			return err

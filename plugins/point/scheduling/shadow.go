@@ -89,7 +89,7 @@ func (s *shadow) prepare(ctx context.Context, c *point.Candidate, p *framework.P
 	if s.table != nil && (s.owner != c || s.table.strings.Full()) {
 		s.drop()
 	}
-	return c.Version.Module.Guard(func() (err error) {
+	return c.Version.Module.Guard(ctx, func() (err error) {
 		if s.table == nil {
 			if s.table, err = newTable(ctx, c.Version, c.Version.Hook(abi.SchedulingTable)); err != nil {
 				return err
@@ -106,7 +106,7 @@ func (s *shadow) prepare(ctx context.Context, c *point.Candidate, p *framework.P
 
 // judge asks the candidate about nodes whose rows are written.
 func (s *shadow) judge(ctx context.Context, c *point.Candidate, nodes int) (verdicts []framework.Verdict, usage host.Usage, err error) {
-	err = c.Version.Module.Guard(func() error {
+	err = c.Version.Module.Guard(ctx, func() error {
 		var answer []byte
 		var err error
 		if answer, usage, err = s.table.instance.Call(ctx, s.table.hook.Op, s.table.input); err == nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/snapshotfile"
 )
 
 // Options say which cluster it is.
@@ -69,14 +70,14 @@ func Handler(from Snapshotter, log *slog.Logger) http.Handler {
 // Save saves the store to file, which must not exist unless force is set, and
 // reads what it has written through. With a kubeconfig it asks the server that runs;
 // without, the store is opened here. progress is told how many bytes there are.
-func Save(ctx context.Context, o Options, file string, force bool, progress func(int64)) (etcd.SnapshotInfo, error) {
+func Save(ctx context.Context, o Options, file string, force bool, progress func(int64)) (snapshotfile.Info, error) {
 	if _, err := os.Lstat(file); err == nil && !force {
-		return etcd.SnapshotInfo{}, fmt.Errorf("%s exists; choose another name, or overwrite it with --force", file)
+		return snapshotfile.Info{}, fmt.Errorf("%s exists; choose another name, or overwrite it with --force", file)
 	}
 	// A new file of nobody else's: a backup has every Secret, and the folder may be one that others write to.
 	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*.part")
 	if err != nil {
-		return etcd.SnapshotInfo{}, fmt.Errorf("write the backup: %w", err)
+		return snapshotfile.Info{}, fmt.Errorf("write the backup: %w", err)
 	}
 	w := &counting{w: part, progress: progress}
 	if o.Kubeconfig != "" {
@@ -85,9 +86,9 @@ func Save(ctx context.Context, o Options, file string, force bool, progress func
 		err = snapshotHere(ctx, o, w)
 	}
 	err = errors.Join(err, part.Sync(), part.Close())
-	var info etcd.SnapshotInfo
+	var info snapshotfile.Info
 	if err == nil {
-		info, err = etcd.CheckSnapshot(part.Name())
+		info, err = snapshotfile.Check(part.Name())
 	}
 	if err == nil {
 		err = os.Rename(part.Name(), file)
@@ -173,11 +174,11 @@ func holdsStore(dir datadir.Dir) bool {
 
 // Restore makes the data directory's store out of a snapshot. A store that is
 // there stays, under another name, and only with force. It says where that is.
-func Restore(o Options, file string, bump uint64, force bool) (aside string, info etcd.SnapshotInfo, err error) {
+func Restore(o Options, file string, bump uint64, force bool) (aside string, info snapshotfile.Info, err error) {
 	if len(o.Config.Store.Endpoints) > 0 {
 		return "", info, fmt.Errorf("the configuration names an external etcd: with all apiservers and members stopped, run on each member's machine `wasmplane restore %s --bump %d --member NAME --initial-cluster NAME=PEER_URL,... --member-dir DIR`, and start the member with DIR", file, bump)
 	}
-	if info, err = etcd.CheckSnapshot(file); err != nil {
+	if info, err = snapshotfile.Check(file); err != nil {
 		return "", info, err
 	}
 	lock, err := o.Dir.Lock()
@@ -204,7 +205,7 @@ func Restore(o Options, file string, bump uint64, force bool) (aside string, inf
 // Survive has the server of the data directory go on without the others, which are lost
 // for good: a store of one member is made of what this one has. What was there stays, under
 // another name.
-func Survive(ctx context.Context, o Options, bump uint64) (aside string, info etcd.SnapshotInfo, err error) {
+func Survive(ctx context.Context, o Options, bump uint64) (aside string, info snapshotfile.Info, err error) {
 	around, err := join.ReadServer(o.Dir.Server())
 	if err != nil || around.Address == "" || !holdsStore(o.Dir) {
 		return "", info, errors.Join(err, fmt.Errorf("%s holds no store that several servers keep together: there is nothing to take over from", o.Dir))
@@ -232,11 +233,11 @@ func Survive(ctx context.Context, o Options, bump uint64) (aside string, info et
 
 // RestoreMember makes the data directory of one member of an external etcd out of a
 // snapshot. The directory must not be there.
-func RestoreMember(o Options, file, dir string, bump uint64, m etcd.Member) (info etcd.SnapshotInfo, err error) {
+func RestoreMember(o Options, file, dir string, bump uint64, m etcd.Member) (info snapshotfile.Info, err error) {
 	if _, err := os.Lstat(dir); err == nil {
 		return info, fmt.Errorf("%s exists; name a directory that does not, or put it aside once the member has stopped", dir)
 	}
-	if info, err = etcd.CheckSnapshot(file); err != nil {
+	if info, err = snapshotfile.Check(file); err != nil {
 		return info, err
 	}
 	if err := etcd.Restore(etcd.RestoreConfig{File: file, Dir: dir, Bump: bump, Logger: o.Logger, Member: &m}); err != nil {

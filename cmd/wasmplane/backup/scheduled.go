@@ -17,7 +17,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup/place"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/run"
-	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/snapshotfile"
 )
 
 // Scheduled takes backups by a schedule. Each is read back before it counts, and the newest
@@ -170,7 +170,7 @@ func (s *Scheduled) Once(ctx context.Context, now time.Time) (err error) {
 	if err = errors.Join(err, local.Close()); err != nil {
 		return err
 	}
-	taken, err := etcd.CheckSnapshot(local.Name())
+	taken, err := snapshotfile.Check(local.Name())
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (s *Scheduled) Once(ctx context.Context, now time.Time) (err error) {
 }
 
 // readBack fails where the place does not hold what was taken.
-func (s *Scheduled) readBack(ctx context.Context, name string, taken etcd.SnapshotInfo) (err error) {
+func (s *Scheduled) readBack(ctx context.Context, name string, taken snapshotfile.Info) (err error) {
 	back, err := os.CreateTemp(s.scratch, "reading-")
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (s *Scheduled) readBack(ctx context.Context, name string, taken etcd.Snapsh
 	if err = errors.Join(err, back.Close()); err != nil {
 		return err
 	}
-	read, err := etcd.CheckSnapshot(back.Name())
+	read, err := snapshotfile.Check(back.Name())
 	if err == nil && read != taken {
 		err = fmt.Errorf("it has the digest %s, expected %s", read.SHA256, taken.SHA256)
 	}

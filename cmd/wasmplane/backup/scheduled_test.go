@@ -21,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/snapshotfile"
 )
 
 // forgetful is a place that changes what it is given.
@@ -98,7 +99,7 @@ func TestTheNewestBackupsAreKept(t *testing.T) {
 	if err != nil || len(all) != 5 {
 		t.Errorf("in the folder are %v, %v", all, err)
 	}
-	if _, err := etcd.CheckSnapshot(filepath.Join(string(folder), want[1])); err != nil {
+	if _, err := snapshotfile.Check(filepath.Join(string(folder), want[1])); err != nil {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(s.scratch); err != nil || len(left) > 0 {

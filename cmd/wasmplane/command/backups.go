@@ -17,7 +17,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup/place"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
-	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/snapshotfile"
 )
 
 func (a *app) backupList() *cobra.Command {
@@ -94,7 +94,7 @@ func (a *app) backupFetch() *cobra.Command {
 			if err := atomicfile.WriteFrom(file, 0o600, func(w io.Writer) error { return in.Get(c.Context(), args[0], w) }); err != nil {
 				return err
 			}
-			info, err := etcd.CheckSnapshot(file)
+			info, err := snapshotfile.Check(file)
 			if err != nil {
 				return errors.Join(err, os.Remove(file))
 			}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/snapshotfile"
 )
 
 // registry is where an API server keeps its objects, ours and upstream's.
@@ -38,7 +38,7 @@ func (o *options) backup() error {
 		prefixes = append(prefixes, registry+kind+"/")
 	}
 	decode := scheme.Codecs.UniversalDeserializer()
-	err := etcd.Contents(o.fromBackup, prefixes, func(key string, value []byte) error {
+	err := snapshotfile.Contents(o.fromBackup, prefixes, func(key string, value []byte) error {
 		if bytes.HasPrefix(value, encrypted) {
 			return fmt.Errorf("%s is encrypted at rest: restore the backup into a cluster with the keys, and use --live", key)
 		}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/etcd/zaplog"
 )
 
 // ServerConfig is an etcd member in this process: the only one, or one of several.
@@ -314,7 +315,7 @@ func (c ServerConfig) embed(listen []url.URL) *embed.Config {
 	e.AutoCompactionMode, e.AutoCompactionRetention = embed.CompactorModeRevision, "0"
 	e.BootstrapDefragThresholdMegabytes = 100
 	e.EnableGRPCGateway, e.ForceNewCluster = false, c.alone
-	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapToSlog(c.Logger))
+	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zaplog.To(c.Logger))
 	return e
 }
 

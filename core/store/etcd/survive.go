@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/wasmplane/wasmplane/core/store/etcd/snapshotfile"
 )
 
 // SurviveConfig says how one member goes on without the others, which are lost for good.
@@ -27,7 +29,7 @@ type SurviveConfig struct {
 
 // Survive makes a store of one member of what a member of several has. It gets an identity
 // of its own: members of before, should they come back, are none of it.
-func Survive(ctx context.Context, c SurviveConfig) (info SnapshotInfo, err error) {
+func Survive(ctx context.Context, c SurviveConfig) (info snapshotfile.Info, err error) {
 	copied := c.To + ".copy"
 	file := c.To + ".snapshot"
 	clean := func() error { return errors.Join(os.RemoveAll(copied), os.RemoveAll(file)) }
@@ -41,7 +43,7 @@ func Survive(ctx context.Context, c SurviveConfig) (info SnapshotInfo, err error
 	if err := c.snapshot(ctx, copied, file); err != nil {
 		return info, err
 	}
-	if info, err = CheckSnapshot(file); err != nil {
+	if info, err = snapshotfile.Check(file); err != nil {
 		return info, err
 	}
 	var token [16]byte

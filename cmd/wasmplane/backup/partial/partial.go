@@ -33,6 +33,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/snapshotfile"
 )
 
 // Options say what comes back, from where and to where.
@@ -57,7 +58,7 @@ var ErrNotAll = errors.New("not everything came back")
 
 // Restore brings objects back.
 func Restore(ctx context.Context, o Options) (err error) {
-	if _, err := etcd.CheckSnapshot(o.File); err != nil {
+	if _, err := snapshotfile.Check(o.File); err != nil {
 		return err
 	}
 	tmp, err := os.MkdirTemp("", "wasmplane-restore-")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+package snapshotfile
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 // Contents reads what a snapshot holds under some prefixes, without a server: the newest value of each key, in the
 // order of the keys. The file may be anybody's; it is only read, and nothing is written beside it.
 func Contents(file string, prefixes []string, each func(key string, value []byte) error) (err error) {
-	if _, err := CheckSnapshot(file); err != nil {
+	if _, err := Check(file); err != nil {
 		return err
 	}
 	defer func() { // the database's panics are about damaged pages

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+// Package zaplog lets etcd's server log by slog.
+package zaplog
 
 import (
 	"fmt"
@@ -10,10 +11,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapToSlog is a zap logger for etcd's server that hands warnings and worse to
-// l. A "fatal" of etcd panics instead of ending the process, so that open can
+// To is a zap logger for etcd's server that hands warnings and worse to l. A "fatal"
+// of etcd panics instead of ending the process, so that whoever starts the server can
 // report it.
-func zapToSlog(l *slog.Logger) *zap.Logger {
+func To(l *slog.Logger) *zap.Logger {
 	return zap.New(&slogCore{log: l}, zap.WithFatalHook(zapcore.WriteThenPanic))
 }
 
@@ -66,6 +67,9 @@ func toAttrs(fields []zapcore.Field) []slog.Attr {
 	enc := zapcore.NewMapObjectEncoder()
 	attrs := make([]slog.Attr, 0, len(fields))
 	for _, f := range fields {
+		if f.Type == zapcore.SkipType { // such as an error that is nil
+			continue
+		}
 		f.AddTo(enc)
 		attrs = append(attrs, slog.String(f.Key, fmt.Sprint(enc.Fields[f.Key])))
 	}

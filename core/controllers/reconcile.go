@@ -56,8 +56,8 @@ type Plan struct {
 	// Patch are JSON patches (RFC 6902) that the server applies, for what is not the
 	// reconciler's to apply as a whole. They have to be harmless when they are repeated.
 	Patch []Patch
-	// Delete names objects to delete, guarded by UID where one is given.
-	Delete []Target
+	// Delete names objects to delete, guarded by what is given of them.
+	Delete []Deletion
 	// Status, where non-nil, is applied to the primary's status subresource.
 	Status map[string]any
 	// Conditions are set in the primary's status.conditions.
@@ -80,6 +80,16 @@ type Target struct {
 	Kind            schema.GroupVersionKind
 	Namespace, Name string
 	UID             string
+}
+
+// Deletion is an object to delete.
+type Deletion struct {
+	Target
+	// ResourceVersion that the object has to have; empty = any. Where it has another
+	// one, somebody wrote in between: the reconcile ends with a conflict and comes again.
+	ResourceVersion string
+	// Propagation to what the object owns; empty = in the background.
+	Propagation metav1.DeletionPropagation
 }
 
 // Event is an event to record on the primary.

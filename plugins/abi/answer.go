@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -324,7 +325,7 @@ func ParseNodeAdmission(data []byte) (a NodeAdmissionAnswer, err error) {
 type PlanAnswer struct {
 	Apply          []map[string]any `json:"apply"`
 	Patch          []PatchTarget    `json:"patch"`
-	Delete         []DeleteTarget   `json:"delete"`
+	Delete         []Deletion       `json:"delete"`
 	Status         map[string]any   `json:"status"`
 	Conditions     []PlanCondition  `json:"conditions"`
 	Events         []PlanEvent      `json:"events"`
@@ -334,13 +335,21 @@ type PlanAnswer struct {
 // PatchTarget is an object with a JSON patch for it, which the API server applies:
 // RFC 6902 as it stands.
 type PatchTarget struct {
-	DeleteTarget
+	ObjectTarget
 	Subresource string    `json:"subresource"` // "status", "scale"; empty = the object
 	Patch       []PatchOp `json:"patch"`
 }
 
-// DeleteTarget names an object to delete.
-type DeleteTarget struct {
+// Deletion is an object to delete. With a ResourceVersion it is deleted in that state
+// or not at all: the host answers a conflict by another reconcile.
+type Deletion struct {
+	ObjectTarget
+	ResourceVersion   string `json:"resourceVersion"`
+	PropagationPolicy string `json:"propagationPolicy"` // Background (the default), Foreground or Orphan
+}
+
+// ObjectTarget names an object of a plan.
+type ObjectTarget struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Namespace  string `json:"namespace"`
@@ -398,6 +407,9 @@ func ParsePlan(data []byte) (p PlanAnswer, err error) {
 	for i, d := range p.Delete {
 		if d.APIVersion == "" || d.Kind == "" || d.Name == "" {
 			return p, fmt.Errorf("delete[%d] needs apiVersion, kind and name", i)
+		}
+		if !slices.Contains([]string{"", "Background", "Foreground", "Orphan"}, d.PropagationPolicy) {
+			return p, fmt.Errorf("delete[%d] has propagationPolicy %q: Background, Foreground or Orphan was expected", i, d.PropagationPolicy)
 		}
 	}
 	for i, e := range p.Events {

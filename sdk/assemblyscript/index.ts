@@ -762,15 +762,19 @@ export class Binding {
 }
 
 /** Names an object of a plan. Without a namespace it is in the primary's; with a uid, an object of the same name
- * that is another one is left alone. subresource ("scale") is for patches. */
+ * that is another one is left alone. subresource ("scale") is for patches. For deletions: an object in another state
+ * than resourceVersion is not deleted, and the host calls again; propagation is "Background" (the default),
+ * "Foreground" or "Orphan". */
 export class Target {
-  constructor(public apiVersion: string, public kind: string, public name: string, public namespace: string = "", public uid: string = "", public subresource: string = "") {}
+  constructor(public apiVersion: string, public kind: string, public name: string, public namespace: string = "", public uid: string = "", public subresource: string = "", public resourceVersion: string = "", public propagation: string = "") {}
   /** @internal */
   object(): Obj {
     const o = new Obj().set("apiVersion", this.apiVersion).set("kind", this.kind).set("name", this.name);
     if (this.namespace.length) o.set("namespace", this.namespace);
     if (this.uid.length) o.set("uid", this.uid);
     if (this.subresource.length) o.set("subresource", this.subresource);
+    if (this.resourceVersion.length) o.set("resourceVersion", this.resourceVersion);
+    if (this.propagation.length) o.set("propagationPolicy", this.propagation);
     return o;
   }
 }

@@ -145,9 +145,11 @@ void wp_apply(wp_answer *out, const char *json, ...);
 void wp_delete(wp_answer *out, const char *api_version, const char *kind, const char *namespace_, const char *name);
 
 /* Names an object. Without a namespace it is in the primary's; with a uid, an object of
- * the same name that is another one is left alone. subresource ("scale") is for patches. */
+ * the same name that is another one is left alone. subresource ("scale") is for patches. For
+ * deletions: an object in another state than resource_version is not deleted, and the host calls
+ * again; propagation is "Background" (the default), "Foreground" or "Orphan". */
 typedef struct {
-    const char *api_version, *kind, *namespace_, *name, *uid, *subresource;
+    const char *api_version, *kind, *namespace_, *name, *uid, *subresource, *resource_version, *propagation;
 } wp_target;
 
 /* Changes an object that is not the plugin's to apply as a whole: operations of a JSON
@@ -759,6 +761,8 @@ static void wp__target(wp_text *t, const wp_target *o) {
     if (o->namespace_) wp__print(t, ",\"namespace\":%q", o->namespace_);
     if (o->uid) wp__print(t, ",\"uid\":%q", o->uid);
     if (o->subresource) wp__print(t, ",\"subresource\":%q", o->subresource);
+    if (o->resource_version) wp__print(t, ",\"resourceVersion\":%q", o->resource_version);
+    if (o->propagation) wp__print(t, ",\"propagationPolicy\":%q", o->propagation);
 }
 
 void wp_patch(wp_answer *out, wp_target target, const char *format, ...) {

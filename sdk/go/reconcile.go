@@ -35,11 +35,15 @@ type Plan struct {
 type Target struct {
 	APIVersion, Kind, Namespace, Name, UID string
 	Subresource                            string // of a patch: "status", "scale"; "" = the object
+	// ResourceVersion, of a deletion: in another state the object is not deleted, and the host calls again.
+	ResourceVersion string
+	// Propagation, of a deletion: "Background" (the default), "Foreground" or "Orphan".
+	Propagation string
 }
 
 func (t Target) object() Object {
 	o := Object{"apiVersion": t.APIVersion, "kind": t.Kind, "name": t.Name}
-	for key, value := range map[string]string{"namespace": t.Namespace, "uid": t.UID, "subresource": t.Subresource} {
+	for key, value := range map[string]string{"namespace": t.Namespace, "uid": t.UID, "subresource": t.Subresource, "resourceVersion": t.ResourceVersion, "propagationPolicy": t.Propagation} {
 		if value != "" {
 			o[key] = value
 		}
@@ -61,7 +65,7 @@ func (p *Plan) Patch(t Target) *Patch {
 	return ops
 }
 
-// DeleteTarget removes an object, with the UID where one is given.
+// DeleteTarget removes an object, with the UID and ResourceVersion where they are given.
 func (p *Plan) DeleteTarget(t Target) { p.remove = append(p.remove, t.object()) }
 
 // Delete removes an object.

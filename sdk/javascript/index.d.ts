@@ -173,10 +173,12 @@ export interface AdmissionAnswer {
 export function wait(seconds: number, reason: string): { decision: "wait"; waitSeconds: number; reasons: string[] };
 
 export interface Target { apiVersion: string; kind: string; name: string; namespace?: string; uid?: string; subresource?: string }
+/** An object to delete. In another state than resourceVersion it is not, and the host calls again. */
+export interface Deletion extends Target { resourceVersion?: string; propagationPolicy?: "Background" | "Foreground" | "Orphan" }
 export interface Plan {
   apply?: { apiVersion: string; kind: string; metadata: { name: string; [key: string]: unknown }; [key: string]: unknown }[];
   patch?: (Target & { patch: PatchOperation[] })[];
-  delete?: Target[];
+  delete?: Deletion[];
   status?: unknown;
   conditions?: { type: string; status: "True" | "False" | "Unknown"; reason: string; message?: string }[];
   events?: { type: "Normal" | "Warning"; reason: string; message: string }[];

@@ -915,8 +915,10 @@ pub const Watch = struct { group: []const u8 = "", version: []const u8 = "v1", r
 pub const Rule = struct { operations: []const []const u8 = &.{}, groups: []const []const u8 = &.{}, versions: []const []const u8 = &.{}, resources: []const []const u8 = &.{} };
 
 /// Names an object of a plan. Without a namespace it is in the primary's; with a uid, an object
-/// of the same name that is another one is left alone. subresource ("scale") is for patches.
-pub const Target = struct { api_version: []const u8, kind: []const u8, name: []const u8, namespace: []const u8 = "", uid: []const u8 = "", subresource: []const u8 = "" };
+/// of the same name that is another one is left alone. subresource ("scale") is for patches. For
+/// deletions: an object in another state than resourceVersion is not deleted, and the host calls
+/// again; propagationPolicy is "Background" (the default), "Foreground" or "Orphan".
+pub const Target = struct { api_version: []const u8, kind: []const u8, name: []const u8, namespace: []const u8 = "", uid: []const u8 = "", subresource: []const u8 = "", resourceVersion: []const u8 = "", propagationPolicy: []const u8 = "" };
 
 fn writeTarget(t: *Text, o: Target) void {
     if (t.items.len > 0) put(t, ",");
@@ -924,7 +926,7 @@ fn writeTarget(t: *Text, o: Target) void {
     write(t, o.api_version);
     part(t, "kind", o.kind);
     part(t, "name", o.name);
-    inline for (.{ "namespace", "uid", "subresource" }) |key| {
+    inline for (.{ "namespace", "uid", "subresource", "resourceVersion", "propagationPolicy" }) |key| {
         if (@field(o, key).len > 0) part(t, key, @field(o, key));
     }
 }

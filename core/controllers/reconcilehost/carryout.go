@@ -3,6 +3,7 @@
 package reconcilehost
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -193,7 +194,7 @@ func guarded(patch []byte, uid string) ([]byte, error) {
 	return json.Marshal(slices.Insert(ops, 0, json.RawMessage(test)))
 }
 
-func (l *loop) delete(ctx context.Context, s controllers.Snapshot, t controllers.Target) error {
+func (l *loop) delete(ctx context.Context, s controllers.Snapshot, t controllers.Deletion) error {
 	if t.Kind.Kind == "" || t.Name == "" {
 		return fmt.Errorf("an object to delete needs kind and name; got %s %q", t.Kind, t.Name)
 	}
@@ -205,13 +206,18 @@ func (l *loop) delete(ctx context.Context, s controllers.Snapshot, t controllers
 	if err != nil {
 		return err
 	}
-	background := metav1.DeletePropagationBackground
-	opts := metav1.DeleteOptions{PropagationPolicy: &background}
+	opts := metav1.DeleteOptions{PropagationPolicy: ptr.To(cmp.Or(t.Propagation, metav1.DeletePropagationBackground))}
+	if t.UID != "" || t.ResourceVersion != "" {
+		opts.Preconditions = &metav1.Preconditions{}
+	}
 	if t.UID != "" {
-		opts.Preconditions = &metav1.Preconditions{UID: ptr.To(types.UID(t.UID))}
+		opts.Preconditions.UID = ptr.To(types.UID(t.UID))
+	}
+	if t.ResourceVersion != "" {
+		opts.Preconditions.ResourceVersion = &t.ResourceVersion
 	}
 	err = client.Delete(ctx, t.Name, opts)
-	if apierrors.IsNotFound(err) || (t.UID != "" && apierrors.IsConflict(err)) {
+	if apierrors.IsNotFound(err) || (t.UID != "" && t.ResourceVersion == "" && apierrors.IsConflict(err)) {
 		return nil // it is gone, or another one by now
 	}
 	if err != nil {

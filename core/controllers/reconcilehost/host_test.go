@@ -63,10 +63,10 @@ func (e *exposer) Reconcile(_ context.Context, s controllers.Snapshot) (controll
 	if s.Primary == nil || s.Primary.GetAnnotations()["expose"] == "" {
 		var p controllers.Plan
 		for _, o := range s.Owned {
-			p.Delete = append(p.Delete, controllers.Target{
+			p.Delete = append(p.Delete, controllers.Deletion{Target: controllers.Target{
 				Kind: o.GroupVersionKind(), Namespace: o.GetNamespace(), Name: o.GetName(),
 				UID: string(o.GetUID()),
-			})
+			}})
 		}
 		return p, nil
 	}

@@ -4,12 +4,17 @@ package reconcilehost
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/controllers/controllertest"
@@ -62,4 +67,58 @@ func TestAPlanPatchesWhatItDoesNotOwn(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestADeletionIsGuarded by all that the plan says of the object: who wrote in between has the
+// reconciler look again, and another object of the name is left alone.
+func TestADeletionIsGuarded(t *testing.T) {
+	w := newWorld(t, deployment("web", nil))
+	h := start(t, w)
+	var once sync.Once
+	w.PrependReactor("delete", "deployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		conflict := false
+		once.Do(func() { conflict = true })
+		if conflict {
+			return true, nil, apierrors.NewConflict(deployments.GroupResource(), "web", errors.New("the object has been modified"))
+		}
+		return false, nil, nil
+	})
+	deletes := &exposer{name: "deletes", plan: func(s controllers.Snapshot) (controllers.Plan, error) {
+		if s.Primary == nil {
+			return controllers.Plan{}, nil
+		}
+		return controllers.Plan{Delete: []controllers.Deletion{{
+			Target:          controllers.Target{Kind: s.Primary.GroupVersionKind(), Name: s.Name, UID: string(s.Primary.GetUID())},
+			ResourceVersion: s.Primary.GetResourceVersion(), Propagation: metav1.DeletePropagationForeground,
+		}}}, nil
+	}}
+	if err := h.Set(deletes); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, func() error {
+		_, err := w.Resource(deployments).Namespace("default").Get(context.WithoutCancel(t.Context()), "web", metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the Deployment is there: %v", err)
+		}
+		return nil
+	})
+	var tries int
+	for _, action := range w.Actions() {
+		d, ok := action.(clienttesting.DeleteActionImpl)
+		if !ok {
+			continue
+		}
+		tries++
+		p := d.DeleteOptions.Preconditions
+		if p == nil || p.UID == nil || *p.UID != "uid-web" || p.ResourceVersion == nil || *p.ResourceVersion != "1" ||
+			*d.DeleteOptions.PropagationPolicy != metav1.DeletePropagationForeground {
+			t.Errorf("deleted with %+v", d.DeleteOptions)
+		}
+	}
+	if tries != 2 {
+		t.Errorf("%d deletions, want one that met a conflict and one more", tries)
+	}
+	if s, _ := h.Status("deletes"); s.Failures != 0 {
+		t.Errorf("a conflict counts as a failure: %+v", s)
+	}
 }

@@ -141,7 +141,7 @@ func plan(a *abi.PlanAnswer, namespace string) (controllers.Plan, error) {
 		p.Status = abi.Integers(p.Status).(map[string]any)
 	}
 	for _, d := range a.Patch {
-		t, err := target(&d.DeleteTarget, namespace)
+		t, err := target(&d.ObjectTarget, namespace)
 		if err != nil {
 			return controllers.Plan{}, fmt.Errorf("the plan patches %s %s: %w", d.Kind, d.Name, err)
 		}
@@ -152,11 +152,13 @@ func plan(a *abi.PlanAnswer, namespace string) (controllers.Plan, error) {
 		p.Patch = append(p.Patch, controllers.Patch{Target: t, Subresource: d.Subresource, JSON: data})
 	}
 	for _, d := range a.Delete {
-		t, err := target(&d, namespace)
+		t, err := target(&d.ObjectTarget, namespace)
 		if err != nil {
 			return controllers.Plan{}, fmt.Errorf("the plan deletes %s %s: %w", d.Kind, d.Name, err)
 		}
-		p.Delete = append(p.Delete, t)
+		p.Delete = append(p.Delete, controllers.Deletion{
+			Target: t, ResourceVersion: d.ResourceVersion, Propagation: metav1.DeletionPropagation(d.PropagationPolicy),
+		})
 	}
 	for _, c := range a.Conditions {
 		p.Conditions = append(p.Conditions, metav1.Condition{
@@ -171,7 +173,7 @@ func plan(a *abi.PlanAnswer, namespace string) (controllers.Plan, error) {
 }
 
 // target is an object that a plan names, in the primary's namespace where it names none.
-func target(d *abi.DeleteTarget, namespace string) (controllers.Target, error) {
+func target(d *abi.ObjectTarget, namespace string) (controllers.Target, error) {
 	gv, err := schema.ParseGroupVersion(d.APIVersion)
 	if err != nil {
 		return controllers.Target{}, err

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -43,7 +44,8 @@ func TestAPlanIsCompletedFromThePrimary(t *testing.T) {
 			{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"other"}}],
 		"patch": [{"apiVersion":"apps/v1","kind":"Deployment","name":"d","subresource":"scale",
 			"patch":[{"op":"replace","path":"/spec/replicas","value":2}]}],
-		"delete": [{"apiVersion":"v1","kind":"Pod","name":"old","uid":"u"}],
+		"delete": [{"apiVersion":"v1","kind":"Pod","name":"old","uid":"u"},
+			{"apiVersion":"v1","kind":"Pod","name":"older","resourceVersion":"7","propagationPolicy":"Foreground"}],
 		"status": {"ready": 3}, "requeueSeconds": 1.5,
 		"conditions": [{"type":"Ready","status":"True","reason":"Done","message":"m"}],
 		"events": [{"type":"Normal","reason":"Made","message":"n"}]}`).Reconcile(t.Context(), snapshot)
@@ -64,7 +66,11 @@ func TestAPlanIsCompletedFromThePrimary(t *testing.T) {
 	if !reflect.DeepEqual(got.Patch, wantPatch) {
 		t.Errorf("patches %+v, want %+v", got.Patch, wantPatch)
 	}
-	wantDelete := []controllers.Target{{Kind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: "shop", Name: "old", UID: "u"}}
+	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	wantDelete := []controllers.Deletion{
+		{Target: controllers.Target{Kind: pod, Namespace: "shop", Name: "old", UID: "u"}},
+		{Target: controllers.Target{Kind: pod, Namespace: "shop", Name: "older"}, ResourceVersion: "7", Propagation: metav1.DeletePropagationForeground},
+	}
 	if !reflect.DeepEqual(got.Delete, wantDelete) {
 		t.Errorf("deletions %+v, want %+v", got.Delete, wantDelete)
 	}
@@ -83,13 +89,14 @@ func TestWhatHasNoEffect(t *testing.T) {
 		answer string
 		fails  bool
 	}{
-		"no answer":                 {manifest.Enforce, "", false},
-		"a plan that only warns":    {manifest.Warn, deletes, false},
-		"a plan in the shadow":      {manifest.Shadow, deletes, false},
-		"a failure":                 {manifest.Enforce, "fails", true},
-		"an answer that is none":    {manifest.Enforce, "[]", true},
-		"a version that is none":    {manifest.Enforce, `{"delete":[{"apiVersion":"a/b/c","kind":"Pod","name":"old"}]}`, true},
-		"the same, of what patches": {manifest.Enforce, `{"patch":[{"apiVersion":"a/b/c","kind":"Pod","name":"old"}]}`, true},
+		"no answer":                  {manifest.Enforce, "", false},
+		"a plan that only warns":     {manifest.Warn, deletes, false},
+		"a plan in the shadow":       {manifest.Shadow, deletes, false},
+		"a failure":                  {manifest.Enforce, "fails", true},
+		"an answer that is none":     {manifest.Enforce, "[]", true},
+		"a version that is none":     {manifest.Enforce, `{"delete":[{"apiVersion":"a/b/c","kind":"Pod","name":"old"}]}`, true},
+		"a propagation that is none": {manifest.Enforce, `{"delete":[{"apiVersion":"v1","kind":"Pod","name":"old","propagationPolicy":"Maybe"}]}`, true},
+		"the same, of what patches":  {manifest.Enforce, `{"patch":[{"apiVersion":"a/b/c","kind":"Pod","name":"old"}]}`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := adapterOf(t, tc.mode, tc.answer).Reconcile(t.Context(), snapshot)

@@ -133,7 +133,7 @@ function plan(input: Input, out: Plan): void {
   if (primary.isNull) return out.delete("v1", "Service", input.get("namespace").text, name);
   if (name == "db") {
     out.patch(new Target("apps/v1", "Deployment", "db", "", "", "scale"), new Patch().test("/spec/replicas", 3).replace("/spec/replicas", 0));
-    return out.deleteTarget(new Target("v1", "Service", "old", "", "u-1"));
+    return out.deleteTarget(new Target("v1", "Service", "old", "", "u-1", "", "7", "Foreground"));
   }
   if (name == "broken") return out.fail('broken "' + name + '"');
   out.apply(new Obj().set("apiVersion", "v1").set("kind", "Service").set("metadata", new Obj().set("name", name)).set("spec", primary.get("spec")));

@@ -144,7 +144,7 @@ static void plan(wp_input in, wp_answer *out) {
     if (wp_eq(name, "db")) {
         wp_patch(out, (wp_target){.api_version = "apps/v1", .kind = "Deployment", .name = "db", .subresource = "scale"},
                  "{\"op\":\"test\",\"path\":\"/spec/replicas\",\"value\":%d},{\"op\":\"replace\",\"path\":\"/spec/replicas\",\"value\":%d}", 3, 0);
-        wp_delete_target(out, (wp_target){.api_version = "v1", .kind = "Service", .name = "old", .uid = "u-1"});
+        wp_delete_target(out, (wp_target){.api_version = "v1", .kind = "Service", .name = "old", .uid = "u-1", .resource_version = "7", .propagation = "Foreground"});
         return;
     }
     if (wp_eq(name, "broken")) {

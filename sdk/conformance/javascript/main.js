@@ -150,7 +150,7 @@ export default plugin({
             apiVersion: "apps/v1", kind: "Deployment", name: "db", subresource: "scale",
             patch: [{ op: "test", path: "/spec/replicas", value: 3 }, replace("/spec/replicas", 0)],
           }],
-          delete: [{ apiVersion: "v1", kind: "Service", name: "old", uid: "u-1" }],
+          delete: [{ apiVersion: "v1", kind: "Service", name: "old", uid: "u-1", resourceVersion: "7", propagationPolicy: "Foreground" }],
         };
       }
       if (name === "broken") fail(`broken "${name}"`);

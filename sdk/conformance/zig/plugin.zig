@@ -158,7 +158,7 @@ fn plan(in: wp.Document, out: *wp.Plan) void {
             .{ .op = "test", .path = "/spec/replicas", .value = 3 },
             .{ .op = "replace", .path = "/spec/replicas", .value = 0 },
         });
-        return out.deleteTarget(.{ .api_version = "v1", .kind = "Service", .name = "old", .uid = "u-1" });
+        return out.deleteTarget(.{ .api_version = "v1", .kind = "Service", .name = "old", .uid = "u-1", .resourceVersion = "7", .propagationPolicy = "Foreground" });
     }
     if (std.mem.eql(u8, name, "broken")) return out.fail("broken \"{s}\"", .{name});
     out.apply(.{ .apiVersion = "v1", .kind = "Service", .metadata = .{ .name = name }, .spec = in.get("primary.spec") });

@@ -225,13 +225,26 @@ pub struct Target<'a> {
     pub uid: &'a str,
     /// Of a patch: `status`, `scale`, or "" for the object.
     pub subresource: &'a str,
+    /// Of a deletion: in another state the object is not deleted, and the host calls again.
+    pub resource_version: &'a str,
+    /// Of a deletion: `Background` (the default), `Foreground` or `Orphan`.
+    pub propagation: &'a str,
 }
 
 impl Target<'_> {
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"apiVersion\":");
         string(out, self.api_version);
-        for (key, value) in [("kind", self.kind), ("namespace", self.namespace), ("name", self.name), ("uid", self.uid), ("subresource", self.subresource)] {
+        let parts = [
+            ("kind", self.kind),
+            ("namespace", self.namespace),
+            ("name", self.name),
+            ("uid", self.uid),
+            ("subresource", self.subresource),
+            ("resourceVersion", self.resource_version),
+            ("propagationPolicy", self.propagation),
+        ];
+        for (key, value) in parts {
             if !value.is_empty() {
                 out.push(b',');
                 string(out, key);
@@ -319,7 +332,7 @@ impl Plan {
         self.delete_target(Target { api_version, kind, namespace, name, ..Target::default() });
     }
 
-    /// Removes an object, with the uid where one is given.
+    /// Removes an object, with the uid and resource version where they are given.
     pub fn delete_target(&mut self, target: Target) {
         let out = next(&mut self.deletes);
         target.write(out);

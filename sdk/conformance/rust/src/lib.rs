@@ -168,7 +168,7 @@ fn plan(input: &Input, out: &mut Plan) -> Result<(), String> {
     if name == "db" {
         let scale = Target { api_version: "apps/v1", kind: "Deployment", name: "db", subresource: "scale", ..Target::default() };
         out.patch(scale, Patch::new().test("/spec/replicas", 3i64).replace("/spec/replicas", 0i64));
-        out.delete_target(Target { api_version: "v1", kind: "Service", name: "old", uid: "u-1", ..Target::default() });
+        out.delete_target(Target { api_version: "v1", kind: "Service", name: "old", uid: "u-1", resource_version: "7", propagation: "Foreground", ..Target::default() });
         return Ok(());
     }
     if name == "broken" {

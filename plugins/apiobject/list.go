@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/wasmplane/wasmplane/plugins/declared"
 )
 
 // Listed is one plugin in a list for people and their tools.
@@ -22,8 +24,10 @@ type Listed struct {
 	Namespace string   `json:"namespace,omitempty"`
 	Origin    string   `json:"origin"` // file, api or tenant
 	Points    []string `json:"points,omitempty"`
-	Source    string   `json:"source,omitempty"`
-	Mode      string   `json:"mode,omitempty"`
+	// Kinds are what it watches, reads and writes, as its module declares.
+	Kinds  *declared.Kinds `json:"kinds,omitempty"`
+	Source string          `json:"source,omitempty"`
+	Mode   string          `json:"mode,omitempty"`
 	// State is ready, outdated, failed, refused, not asked or disabled.
 	State       string `json:"state"`
 	Message     string `json:"message,omitempty"` // why it is not ready
@@ -72,7 +76,7 @@ func listed(o *unstructured.Unstructured) Listed {
 	source, _, _ := unstructured.NestedString(o.Object, "spec", "source")
 	mode, _, _ := unstructured.NestedString(o.Object, "spec", "mode")
 	l := Listed{
-		Name: o.GetName(), Namespace: o.GetNamespace(), Origin: originOf(o), Points: s.Points, Source: cmp.Or(source, s.Source),
+		Name: o.GetName(), Namespace: o.GetNamespace(), Origin: originOf(o), Points: s.Points, Kinds: s.Kinds, Source: cmp.Or(source, s.Source),
 		Mode:  cmp.Or(s.Mode, mode),
 		State: "loading", Version: s.Version, Digest: s.Digest, BreakerOpen: s.BreakerOpen,
 		Calls: s.Calls, Denials: s.Denials, Failures: s.Failures, MeanTime: s.MeanTime,

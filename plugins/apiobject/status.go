@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/wasmplane/wasmplane/plugins/declared"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/point"
 	"github.com/wasmplane/wasmplane/plugins/rights"
@@ -41,6 +42,8 @@ type Status struct {
 	MeanTime    string     `json:"meanTime,omitempty"`
 	MeanFuel    int64      `json:"meanFuel,omitempty"`
 	Candidate   *Candidate `json:"candidate,omitempty"`
+	// Kinds are what it watches, reads and writes, as its module declares.
+	Kinds *declared.Kinds `json:"kinds,omitempty"`
 	// Grants are what it may do besides deciding, and what was refused.
 	Grants    *rights.Standing `json:"grants,omitempty"`
 	Instances []Instance       `json:"instances,omitempty"`
@@ -70,22 +73,23 @@ type Instance struct {
 	Error      string `json:"error,omitempty"`
 	Waiting    string `json:"waiting,omitempty"` // what the load of the spec waits for
 
-	Source      string      `json:"source,omitempty"`
-	Digest      string      `json:"digest,omitempty"`
-	Version     string      `json:"version,omitempty"`
-	Points      []string    `json:"points,omitempty"`
-	Mode        string      `json:"mode,omitempty"`
-	Since       metav1.Time `json:"since,omitzero"`
-	Replaced    string      `json:"replaced,omitempty"`
-	Moved       string      `json:"moved,omitempty"`
-	BreakerOpen bool        `json:"breakerOpen,omitempty"`
-	Calls       int64       `json:"calls"`
-	Denials     int64       `json:"denials"`
-	Failures    int64       `json:"failures"`
-	LastFailure string      `json:"lastFailure,omitempty"`
-	Nanoseconds int64       `json:"meanNanoseconds"`
-	MeanFuel    int64       `json:"meanFuel"`
-	Candidate   *Candidate  `json:"candidate,omitempty"`
+	Source      string          `json:"source,omitempty"`
+	Digest      string          `json:"digest,omitempty"`
+	Version     string          `json:"version,omitempty"`
+	Points      []string        `json:"points,omitempty"`
+	Kinds       *declared.Kinds `json:"kinds,omitempty"`
+	Mode        string          `json:"mode,omitempty"`
+	Since       metav1.Time     `json:"since,omitzero"`
+	Replaced    string          `json:"replaced,omitempty"`
+	Moved       string          `json:"moved,omitempty"`
+	BreakerOpen bool            `json:"breakerOpen,omitempty"`
+	Calls       int64           `json:"calls"`
+	Denials     int64           `json:"denials"`
+	Failures    int64           `json:"failures"`
+	LastFailure string          `json:"lastFailure,omitempty"`
+	Nanoseconds int64           `json:"meanNanoseconds"`
+	MeanFuel    int64           `json:"meanFuel"`
+	Candidate   *Candidate      `json:"candidate,omitempty"`
 }
 
 // The conditions.
@@ -111,6 +115,9 @@ func instance(name string, generation int64, s loader.Status, now time.Time) Ins
 	}
 	for _, p := range s.Points {
 		i.Points = append(i.Points, string(p))
+	}
+	if len(s.Kinds.Watches)+len(s.Kinds.Reads)+len(s.Kinds.Writes) > 0 {
+		i.Kinds = &s.Kinds
 	}
 	if c := s.Candidate; c != nil {
 		i.Candidate = &Candidate{
@@ -144,7 +151,7 @@ func (s *Status) sum() {
 	var time, fuel int64
 	for _, i := range s.Instances {
 		if i.Digest != "" {
-			s.Digest, s.Version, s.Points = i.Digest, i.Version, i.Points
+			s.Digest, s.Version, s.Points, s.Kinds = i.Digest, i.Version, i.Points, i.Kinds
 		}
 		s.Mode, s.BreakerOpen = i.Mode, s.BreakerOpen || i.BreakerOpen
 		s.Source = cmp.Or(i.Source, s.Source)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/declared"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
 )
@@ -29,6 +30,8 @@ type Status struct {
 	Error string `json:"error,omitempty"`
 	// Waiting is what a load that is under way waits for, such as "waiting for its turn to be compiled".
 	Waiting string `json:"waiting,omitempty"`
+	// Kinds are what the module declares that it watches, reads and writes.
+	Kinds declared.Kinds `json:"kinds,omitzero"`
 	// Unused: the plugin takes no part at the points of this process.
 	Unused bool `json:"unused,omitempty"`
 	// Since is when the version in force was loaded, Replaced the digest of the one before.
@@ -145,6 +148,7 @@ func (s *slot) status() Status {
 		for _, p := range pointsOf(v) {
 			st.Points = append(st.Points, abi.Point(p))
 		}
+		st.Kinds = declared.Of(v.Manifest, &s.entry)
 		st.Instances = v.Module.Instances()
 		st.BreakerOpen, _ = v.Module.Breaker()
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/debug"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/explain"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/plugin"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
@@ -87,7 +88,7 @@ WASMPLANE_DATA_DIR.`,
 		},
 		"use": {
 			a.kubectl(), plugin.Command(a.Shell), a.trace(), explain.Command(a.Shell), simulation.Command(a.Shell), simulation.RecordCommand(a.Shell), a.image(),
-			a.version(),
+			debug.Command(a.Shell), a.version(),
 		},
 		"component": a.components(),
 	} {

@@ -94,6 +94,13 @@ func TemplatePoints() []Point {
 		NodeAdmission,
 		CustomResourceConvert,
 		CustomResourceValidate,
+		SchedulingQueueSort,
+		SchedulingPostFilter,
+		SchedulingReserve,
+		SchedulingPermit,
+		SchedulingPreBind,
+		SchedulingBind,
+		SchedulingPostBind,
 	}
 }
 

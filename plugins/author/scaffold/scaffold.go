@@ -119,6 +119,14 @@ func scriptPackage(name, more string) string {
 		"  \"dependencies\": {\n    \"wasmplane\": \"file:./wasmplane\"\n  }" + more + "\n}\n"
 }
 
+// grants are what the template of a point asks the host for.
+func grants(point string) string {
+	if point != string(abi.SchedulingPostBind) {
+		return ""
+	}
+	return "grants: {log: true}\n"
+}
+
 // limits are those that a language's plugins need beyond the defaults.
 func limits(l toolchain.Language) string {
 	if written(l) != string(toolchain.JavaScript) {

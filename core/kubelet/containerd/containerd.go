@@ -102,6 +102,9 @@ func (c *Child) Socket() string { return c.cfg.Socket() }
 // Adopted tells whether Start found containerd running.
 func (c *Child) Adopted() bool { return c.adopted }
 
+// PluginDir has our CNI plugins.
+func (c *Child) PluginDir() string { return c.bin }
+
 // PID is the process that serves now.
 func (c *Child) PID() int { return c.current().PID }
 

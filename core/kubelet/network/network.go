@@ -49,6 +49,8 @@ type Config struct {
 	// ConfDir is where containerd looks for the CNI configuration; StateDir is where
 	// host-local records addresses.
 	ConfDir, StateDir string
+	// PluginDir has the CNI plugins that Repair calls.
+	PluginDir string
 	// MTU of the pods' links; the kernel's default (1500) when zero.
 	MTU int
 	// ReservedTCPPorts are ports of the node that no pod gets as its hostPort.

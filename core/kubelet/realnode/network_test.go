@@ -132,6 +132,41 @@ func TestHostPort(t *testing.T) {
 	}
 }
 
+// A firewall that is started again takes all rules of the machine away. Ours come back, and
+// with them host ports of pods that run on.
+func TestRulesThatOthersTakeAwayComeBack(t *testing.T) {
+	cfg := nodetest.Config(t)
+	cfg.CheckNetwork = 50 * time.Millisecond
+	node := nodetest.StartWith(t, cfg)
+	port := freePort(t)
+	s := node.Sandbox("web")
+	s.PortMappings = []*cri.PortMapping{{Protocol: cri.Protocol_TCP, ContainerPort: 80, HostPort: port}}
+	sandbox, _ := node.RunWith(t, s, nodetest.Container("main", "serve", ":80"))
+	waitServed(t, fmt.Sprintf("http://%s/", node.IP(t, sandbox)))
+	tables := [][]string{{"inet", node.Names().Table("node")}, {"ip", node.Names().Table("hostports")}}
+	for _, table := range tables {
+		if out, err := exec.Command("nft", "delete", "table", table[0], table[1]).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	at := fmt.Sprintf("http://127.0.0.1:%d/", port)
+	if body, err := get(t, at); err == nil {
+		t.Fatalf("without rules the host port answers %q", body)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	supervised := make(chan error, 1)
+	go func() { supervised <- node.Node.Run(ctx) }()
+	defer func() { cancel(); <-supervised }()
+	nodetest.Eventually(t, "the host port leads to its pod again", func() bool {
+		body, err := get(t, at)
+		return err == nil && strings.HasPrefix(body, "web /")
+	})
+	out, err := exec.Command("nft", "list", "table", tables[0][0], tables[0][1]).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "masquerade") {
+		t.Errorf("pods' way out (%v):\n%s", err, out)
+	}
+}
+
 // Both families at once.
 func TestDualStack(t *testing.T) {
 	cfg := nodetest.Config(t)

@@ -8,6 +8,7 @@
 package realnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/network"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Config is a real node with the embedded runtime.
@@ -42,7 +44,9 @@ type Config struct {
 	MTU int
 	// ReservedTCPPorts are ports of the node that no pod gets as its hostPort.
 	ReservedTCPPorts []int32
-	Log              *slog.Logger
+	// CheckNetwork is how often the network is looked at for what others did to it; default 30 s.
+	CheckNetwork time.Duration
+	Log          *slog.Logger
 }
 
 func (c Config) names() linuxhost.Names { return linuxhost.NamesOf(c.Cluster) }
@@ -68,7 +72,8 @@ type Node struct {
 	cfg    Config
 	child  *containerd.Child
 	engine *cri.Engine
-	mu     sync.Mutex // guards the network's set-up
+	mu     sync.Mutex      // guards the network's set-up
+	net    *network.Config // as it was set up; nil = not yet
 }
 
 // Start adopts or starts containerd, imports the sandbox image and answers when
@@ -132,12 +137,42 @@ func (n *Node) SetPodCIDRs(ctx context.Context, pods, cluster []netip.Prefix) er
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	cfg := n.cfg.network()
-	cfg.PodCIDRs, cfg.ClusterCIDRs = pods, cluster
-	return network.Setup(ctx, cfg)
+	cfg.PodCIDRs, cfg.ClusterCIDRs, cfg.PluginDir = pods, cluster, n.child.PluginDir()
+	if err := network.Setup(ctx, cfg); err != nil {
+		return err
+	}
+	n.net = &cfg
+	return nil
 }
 
-// Run keeps containerd running until ctx ends, and leaves it running then.
-func (n *Node) Run(ctx context.Context) error { return n.child.Run(ctx) }
+// Run keeps containerd running, and the pods' network as it was set up, until ctx ends. It
+// leaves both as they are then.
+func (n *Node) Run(ctx context.Context) error {
+	return run.Together(ctx, n.child.Run, n.keepNetwork)
+}
+
+// keepNetwork looks now and then for what others took out of nftables.
+func (n *Node) keepNetwork(ctx context.Context) error {
+	for run.Sleep(ctx, cmp.Or(n.cfg.CheckNetwork, checkNetwork)) {
+		missing, err := n.repairNetwork(ctx)
+		if len(missing) > 0 {
+			n.cfg.Log.WarnContext(ctx, "nftables tables of the pods' network were taken away by somebody else and are written anew", "tables", missing)
+		}
+		if err != nil && ctx.Err() == nil {
+			n.cfg.Log.ErrorContext(ctx, "the pods' network is not as it was set up; trying again", "error", err)
+		}
+	}
+	return nil
+}
+
+func (n *Node) repairNetwork(ctx context.Context) ([]string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.net == nil {
+		return nil, nil
+	}
+	return network.Repair(ctx, *n.net)
+}
 
 // Close lets go of the node: containerd and the pods run on.
 func (n *Node) Close() {
@@ -146,6 +181,9 @@ func (n *Node) Close() {
 	}
 	n.child.Close()
 }
+
+// checkNetwork is as often as Services and policies are looked at.
+const checkNetwork = 30 * time.Second
 
 const (
 	removeTimeout = 30 * time.Second

@@ -25,6 +25,9 @@ func Up(ctx context.Context, o Options, ready func(Info)) error {
 			return err
 		}
 	}
+	if err := o.Dir.CheckCluster(o.Config.Cluster.Name); err != nil {
+		return err
+	}
 	s, err := newServer(ctx, o, nil)
 	if err != nil {
 		return err

@@ -257,7 +257,7 @@ func (k *Kubelet) join(ctx context.Context, start func(string, func(context.Cont
 		start("lease", k.leases.Run)
 	}
 	start("node status", k.node.Run)
-	defer k.leases.Hold(k.cfg.NodeName, k.cfg.Client, k.node.UID())()
+	defer k.leases.Hold(k.cfg.NodeName, k.cfg.Client, k.node.UID)()
 	if !run.Await(ctx, k.feeds.Synced()) {
 		return nil
 	}

@@ -42,7 +42,7 @@ type Keeper struct {
 type held struct {
 	name   string
 	client kubernetes.Interface
-	uid    types.UID
+	uid    func() types.UID
 	lease  *coordinationv1.Lease
 	due    time.Time
 	busy   bool
@@ -66,8 +66,9 @@ func NewKeeper(cfg Config) *Keeper {
 }
 
 // Hold keeps the lease of a node, from now until the function returned is called.
-// The node owns its lease.
-func (k *Keeper) Hold(node string, client kubernetes.Interface, uid types.UID) (release func()) {
+// The node owns its lease, by the UID that it has at the time: a node that somebody
+// deleted is registered again with another one, and what the old one owned is collected.
+func (k *Keeper) Hold(node string, client kubernetes.Interface, uid func() types.UID) (release func()) {
 	h := &held{name: node, client: client, uid: uid}
 	k.mu.Lock()
 	k.held[node] = h
@@ -191,8 +192,8 @@ func (k *Keeper) fill(h *held, l *coordinationv1.Lease) *coordinationv1.Lease {
 	seconds := int32(k.cfg.Duration / time.Second)
 	now := metav1.NewMicroTime(time.Now())
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &h.name, &seconds, &now
-	if h.uid != "" {
-		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: h.name, UID: h.uid}}
+	if uid := h.uid(); uid != "" {
+		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: h.name, UID: uid}}
 	}
 	return l
 }

@@ -5,12 +5,14 @@ package lease_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
@@ -27,7 +29,7 @@ func TestLeasesAreKept(t *testing.T) {
 		go func() { defer close(done); _ = k.Run(ctx) }()
 		for i := range nodes {
 			name := fmt.Sprint("n", i)
-			release := k.Hold(name, client, "uid")
+			release := k.Hold(name, client, func() types.UID { return "uid" })
 			if i == 0 {
 				defer release()
 			}
@@ -58,6 +60,7 @@ func TestLeasesAreKept(t *testing.T) {
 	})
 }
 
+// A node that was deleted and registered again has another UID, and its lease is collected.
 func TestALeaseThatWasTakenAwayComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
@@ -65,15 +68,18 @@ func TestALeaseThatWasTakenAwayComesBack(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = k.Run(ctx) }()
-		release := k.Hold("n", client, "")
+		var node atomic.Value
+		node.Store(types.UID("old"))
+		release := k.Hold("n", client, func() types.UID { return node.Load().(types.UID) })
 		synctest.Wait()
 		leases := client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 		if err := leases.Delete(ctx, "n", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		node.Store(types.UID("new"))
 		time.Sleep(15 * time.Second)
-		if _, err := leases.Get(ctx, "n", metav1.GetOptions{}); err != nil {
-			t.Error(err)
+		if l, err := leases.Get(ctx, "n", metav1.GetOptions{}); err != nil || len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != "new" {
+			t.Errorf("%+v, %v", l, err)
 		}
 		release()
 		before := len(client.Actions())

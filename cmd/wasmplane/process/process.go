@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto"
 	"log/slog"
+	"os"
 
 	"k8s.io/client-go/rest"
 
@@ -44,6 +45,12 @@ type Options struct {
 	// wants to know. Both may be nil.
 	Progress run.Progress
 	Note     func(string)
+}
+
+// End ends the process at once, for a reason after which nothing can be closed in order.
+func (o *Options) End(why error) {
+	o.Inform("error: " + why.Error())
+	os.Exit(1)
 }
 
 // Inform says text to the person at the terminal, and to the log.

@@ -97,7 +97,9 @@ func openEtcd(ctx context.Context, at site.Site) (*storage, space.Gauge, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	e, err := etcd.Start(ctx, etcd.ServerConfig{Dir: o.Dir.Etcd(), Quota: c.HardQuota(), Peers: peers, Progress: o.Inform, Logger: o.Logger})
+	e, err := etcd.Start(ctx, etcd.ServerConfig{
+		Dir: o.Dir.Etcd(), Quota: c.HardQuota(), Peers: peers, Progress: o.Inform, Fatal: o.End, Logger: o.Logger,
+	})
 	if err != nil {
 		return nil, nil, err
 	}

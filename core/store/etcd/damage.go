@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 // inspect looks at the files before etcd does. It answers up to which entry of the log the database has
@@ -75,4 +76,22 @@ func (s *Server) late(cfg ServerConfig) error {
 		return fmt.Errorf("the store in %s is damaged: its log ends at entry %d, and its database has what was written up to entry %d: restore a backup, or move the directory away to start empty", cfg.Dir, has, s.applied)
 	}
 	return fmt.Errorf("the store in %s was not ready after %v: is the disk too slow?", cfg.Dir, cfg.Timeout)
+}
+
+// leastRoom is less than etcd needs to write anything.
+const leastRoom = 1 << 20
+
+// crowded says that a directory's disk is full, if it is: part of an error, since what etcd then says sounds like damage.
+func crowded(dir string) string {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return ""
+	}
+	if free := st.Bavail * uint64(st.Bsize); free < leastRoom {
+		return fmt.Sprintf("; the disk is full (%d KiB are free): make room and start again", free>>10)
+	}
+	if st.Files > 0 && st.Ffree == 0 {
+		return "; the disk is full (no inode is free): remove files and start again"
+	}
+	return ""
 }

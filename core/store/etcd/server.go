@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -45,11 +46,16 @@ type ServerConfig struct {
 	// Peers lets other servers in; nil = there is no other, ever: nobody is waited for, and
 	// the store elects itself in a tenth of a second.
 	Peers *Peers
+	// Fatal is called when the store, which was open, cannot go on, as on a disk that is full
+	// or broken: acknowledged writes are on the disk, and the process has to end, as the store
+	// cannot be closed any more. It must not return. nil = panic.
+	Fatal func(error)
 	// Progress is told what a person would wait for; it may be nil.
 	Progress func(step string)
 	Logger   *slog.Logger // nil = discard
 
 	alone bool // forget all other members; see Survive
+	fatal func(said string)
 }
 
 // Peers is what makes a member one of several.
@@ -100,6 +106,12 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
+	var started atomic.Bool
+	cfg.fatal = func(said string) {
+		if started.Load() && cfg.Fatal != nil {
+			cfg.Fatal(fmt.Errorf("the store in %s cannot go on: %s%s", cfg.Dir, said, crowded(cfg.Dir)))
+		}
+	}
 	e := cfg.embed(listen)
 	if err := s.meet(ctx, cfg, e); err != nil {
 		return nil, err
@@ -108,8 +120,12 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 		s.etcd, err = open(e)
 	}
 	if err != nil {
+		if full := crowded(cfg.Dir); full != "" {
+			return nil, fmt.Errorf("open the store in %s: %w%s", cfg.Dir, err, full)
+		}
 		return nil, fmt.Errorf("open the store in %s (if it is damaged, restore a backup, or move it away to start empty): %w", cfg.Dir, err)
 	}
+	started.Store(true)
 	if s.peers != nil {
 		s.peers.serve(s.etcd)
 	}
@@ -261,6 +277,9 @@ func (c ServerConfig) complete() (ServerConfig, []url.URL, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.fatal == nil {
+		c.fatal = func(string) {} // and panic
+	}
 	if c.Progress == nil {
 		c.Progress = func(string) {}
 	}
@@ -315,7 +334,7 @@ func (c ServerConfig) embed(listen []url.URL) *embed.Config {
 	e.AutoCompactionMode, e.AutoCompactionRetention = embed.CompactorModeRevision, "0"
 	e.BootstrapDefragThresholdMegabytes = 100
 	e.EnableGRPCGateway, e.ForceNewCluster = false, c.alone
-	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zaplog.To(c.Logger))
+	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zaplog.To(c.Logger, c.fatal))
 	return e
 }
 

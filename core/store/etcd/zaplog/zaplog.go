@@ -11,11 +11,22 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// To is a zap logger for etcd's server that hands warnings and worse to l. A "fatal"
-// of etcd panics instead of ending the process, so that whoever starts the server can
-// report it.
-func To(l *slog.Logger) *zap.Logger {
-	return zap.New(&slogCore{log: l}, zap.WithFatalHook(zapcore.WriteThenPanic))
+// To is a zap logger for etcd's server that hands warnings and worse to l. Where etcd
+// would end the process it calls fatal, which must not return, with what etcd says.
+func To(l *slog.Logger, fatal func(string)) *zap.Logger {
+	return zap.New(&slogCore{log: l}, zap.WithFatalHook(hook(fatal)))
+}
+
+type hook func(string)
+
+// OnWrite implements zapcore.CheckWriteHook.
+func (h hook) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
+	said := e.Message
+	for _, a := range toAttrs(fields) {
+		said += ": " + a.Value.String()
+	}
+	h(said)
+	panic(said)
 }
 
 type slogCore struct{ log *slog.Logger }

@@ -4,6 +4,7 @@ package zaplog_test
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -17,7 +18,8 @@ import (
 // says all the time is dropped.
 func TestLevels(t *testing.T) {
 	var out bytes.Buffer
-	log := zaplog.To(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	var said string
+	log := zaplog.To(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})), func(what string) { said = what })
 	log.Info("chatter")
 	log.Warn("slow disk", zap.String("took", "1s"))
 	log.With(zap.Int("member", 7)).Error("lost", zap.Error(nil))
@@ -36,9 +38,9 @@ func TestLevels(t *testing.T) {
 		t.Errorf("logged\n%s", out.String())
 	}
 	defer func() {
-		if recover() == nil {
-			t.Error("a fatal error of etcd did not panic")
+		if recover() == nil || said != "the end: no space" {
+			t.Errorf("etcd goes on after a fatal error, which says %q", said)
 		}
 	}()
-	log.Fatal("the end")
+	log.Fatal("the end", zap.Error(errors.New("no space")))
 }

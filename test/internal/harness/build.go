@@ -73,6 +73,20 @@ func Binary(tb testing.TB) string {
 	return bin
 }
 
+// HelloImage is the archive of the demo's image that was built last.
+func HelloImage(tb testing.TB) string {
+	tb.Helper()
+	dir, err := root()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	file := filepath.Join(dir, "bin", "images", "hello.tar")
+	if _, err := os.Stat(file); err != nil {
+		tb.Fatalf("%v: run `make hello-image` first", err)
+	}
+	return file
+}
+
 // root is the folder of the repository that tests run in.
 func root() (string, error) {
 	dir, err := os.Getwd()

@@ -174,7 +174,7 @@ func runcKilled(w *world) error {
 	return errors.Join(err, scale(replicas))
 }
 
-// limit sets a limit of the server's process, both the soft and the hard one.
+// limit sets a limit of the server's process, the soft one.
 func (m *machine) limit(which, value string) error {
 	return m.do("prlimit", "--pid", fmt.Sprint(m.process.PID()), "--"+which+"="+value)
 }

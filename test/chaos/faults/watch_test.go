@@ -29,7 +29,7 @@ type watcher struct {
 	namespace string
 
 	mu      sync.Mutex
-	view    map[string]int64 // names, by the revisions of their creation
+	view    map[string]int64 // names, with their revisions
 	from    int64            // of the last list
 	at      int64
 	told    map[string]int64 // creations by events, since the last take
@@ -147,6 +147,8 @@ func (w *watcher) take(e watch.Event) (expired bool) {
 	switch e.Type {
 	case watch.Added:
 		w.view[cm.Name], w.told[cm.Name] = at, at
+	case watch.Modified:
+		w.view[cm.Name] = at
 	case watch.Deleted:
 		delete(w.view, cm.Name)
 	}

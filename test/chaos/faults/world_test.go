@@ -104,6 +104,7 @@ func (w *world) wire(lab netlab.Lab, port string) {
 		must(w.t, harness.Execute("ip", "link", "set", end, "master", link, "up"))
 		lab.Run(m.name, "ip", "address", "add", m.address+"/24", "dev", "eth0")
 		lab.Run(m.name, "ip", "link", "set", "eth0", "up")
+		lab.Run(m.name, "ip", "route", "add", "default", "via", network+".1")
 		must(w.t, m.mount(w.cluster.Dir))
 		w.t.Cleanup(func() {
 			if err := m.remove(); err != nil {
@@ -298,31 +299,43 @@ func (w *world) settle() error {
 	ctx, cancel := context.WithTimeout(w.ctx, settlesWithin)
 	defer cancel()
 	scheduled, controlled := w.scheduled.count(), w.controlled.count()
+	var complaint error
 	err := harness.Poll(ctx, 200*time.Millisecond, func() error {
-		for _, m := range w.machines[:w.on.servers] {
-			if err := m.healthy(ctx); err != nil {
-				return err
-			}
+		err := w.amiss(ctx, scheduled, controlled)
+		if ctx.Err() == nil {
+			complaint = err // what is asked when time is over is not answered
 		}
-		for _, check := range []func(context.Context, *kubernetes.Clientset) error{w.nodes, w.pods} {
-			for _, m := range w.machines[:w.on.servers] {
-				if err := check(ctx, m.kube); err != nil {
-					return fmt.Errorf("asked of %s: %w", m.name, err)
-				}
-			}
-		}
-		if w.scheduled.count() < scheduled+2 {
-			return errors.New("no pod was bound since")
-		}
-		if w.controlled.count() < controlled+2 {
-			return errors.New("no change of a Deployment was seen since")
-		}
-		one, cancel := context.WithTimeout(ctx, callFor)
-		defer cancel()
-		return w.calls.request(one)
+		return complaint
 	})
 	if err != nil {
 		return fmt.Errorf("after %s it is not as before: %w\n%s", settlesWithin, err, w.evidence())
+	}
+	return nil
+}
+
+// amiss is the first thing that is not as before a fault; the counts are of when it ended.
+func (w *world) amiss(ctx context.Context, scheduled, controlled int) error {
+	servers := w.machines[:w.on.servers]
+	for _, m := range servers {
+		if err := m.healthy(ctx); err != nil {
+			return err
+		}
+		for _, check := range []func(context.Context, *kubernetes.Clientset) error{w.nodes, w.pods} {
+			if err := check(ctx, m.kube); err != nil {
+				return fmt.Errorf("asked of %s: %w", m.name, err)
+			}
+		}
+	}
+	if w.scheduled.count() < scheduled+2 {
+		return errors.New("no pod was bound since")
+	}
+	if w.controlled.count() < controlled+2 {
+		return errors.New("no change of a Deployment was seen since")
+	}
+	one, cancel := context.WithTimeout(ctx, callFor)
+	defer cancel()
+	if err := w.calls.request(one); err != nil {
+		return fmt.Errorf("the Service: %w", err)
 	}
 	return nil
 }

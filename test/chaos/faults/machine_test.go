@@ -38,7 +38,6 @@ type machine struct {
 	kube          *kubernetes.Clientset // to its own API server
 
 	process *harness.Process
-	starts  int
 }
 
 // in is a command that runs in the machine's network.
@@ -63,11 +62,10 @@ func (m *machine) launch(args ...string) (err error) {
 		}
 	}
 	args = append(args, "--config", m.config, "--data-dir", m.data)
-	if m.starts == 0 {
+	if args[0] != "agent" { // which knows them since it joined
 		args = append(args, "--cluster-name", m.cluster, "--node-name", m.name)
 	}
 	m.process, err = harness.Start(m.in(append([]string{m.binary}, args...)...))
-	m.starts++
 	return err
 }
 
@@ -100,13 +98,19 @@ func (m *machine) refuses(pattern string) error {
 	case <-timer.C:
 		return errors.Join(fmt.Errorf("machine %s runs, and should have refused", m.name), m.kill())
 	}
-	if said := m.process.Output.String(); !regexp.MustCompile(pattern).MatchString(said) {
+	return m.said(pattern)
+}
+
+// said is an error unless what the machine printed matches: one sentence, and no stack.
+func (m *machine) said(pattern string) error {
+	said := m.process.Output.String()
+	if !regexp.MustCompile(pattern).MatchString(said) || strings.Contains(said, "goroutine ") {
 		return fmt.Errorf("machine %s ended and did not say %q, but\n%s", m.name, pattern, harness.Tail(said, 12))
 	}
 	return nil
 }
 
-// pid is the process's, which nsenter became.
+// signal is for the process, which nsenter became.
 func (m *machine) signal(sig syscall.Signal) error { return syscall.Kill(m.process.PID(), sig) }
 
 // processes are those that name the machine's data directory on their command line or run a program below it, by what they run.

@@ -103,7 +103,6 @@ func machineClasses() []class {
 			func(w *world) error {
 				m := w.first()
 				err := errors.Join(m.kill(), os.Remove(filepath.Join(m.data, "state.json")), os.RemoveAll(filepath.Join(m.data, "ready.json")))
-				m.starts = 0 // its name is to be told again
 				return errors.Join(err, m.start())
 			}, outage},
 	}

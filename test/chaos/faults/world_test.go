@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,6 +55,8 @@ type world struct {
 	controlled delays
 }
 
+var worlds atomic.Int64
+
 // newWorld starts a cluster of a topology with its observers. All ends with the test.
 func newWorld(t *testing.T, on topology, hello string) *world {
 	t.Helper()
@@ -83,8 +86,9 @@ func must(t *testing.T, err error) {
 // wire makes the machines: one link, on which the test has an address too.
 func (w *world) wire(lab netlab.Lab, port string) {
 	w.t.Helper()
-	id := os.Getpid() % 100000
-	link, network := fmt.Sprintf("wpf%d%s", id, w.on.name[:1]), fmt.Sprintf("198.%d.%d", 18+id>>8&1, id&0xff)
+	// No other world has this link and network, not even one whose link is not gone yet.
+	id := os.Getpid()%10000*10 + int(worlds.Add(1)%10)
+	link, network := fmt.Sprintf("wpf%d", id), fmt.Sprintf("198.%d.%d", 18+id>>8&1, id&0xff)
 	must(w.t, harness.Execute("ip", "link", "add", link, "type", "bridge"))
 	w.t.Cleanup(func() { _ = harness.Execute("ip", "link", "delete", link) })
 	must(w.t, errors.Join(harness.Execute("ip", "address", "add", network+".1/24", "dev", link), harness.Execute("ip", "link", "set", link, "up")))
@@ -160,7 +164,6 @@ func (w *world) join(m *machine) error {
 	if m.server {
 		how = append(how, "--server")
 	}
-	m.starts = 0
 	return m.start(how...)
 }
 

@@ -77,9 +77,6 @@ func machineClasses() []class {
 				return errors.Join(err, signalAll(shim, pids, syscall.SIGCONT))
 			}, bounds{}},
 		{"runc-killed", "kill -9 of runc wherever it appears for 6 s, while a Deployment grows and shrinks", alone, false, runcKilled, bounds{}},
-		{"files-limited", "the server may open three files more than it has, for 8 s", alone, false, filesLimited,
-			bounds{failed: unbounded, writes: down, goesOn: down}},
-		{"memory-limited", "the server gets no more memory, and is started again where it dies", alone, false, memoryLimited, outage},
 		{"rules-flushed", "nft flush ruleset on the machine", alone, false,
 			func(w *world) error { return w.first().do("nft", "flush", "ruleset") },
 			bounds{calls: unbounded, service: 60 * time.Second}},
@@ -171,35 +168,6 @@ func runcKilled(w *world) error {
 		err = errors.Join(err, errors.New("runc was never seen"))
 	}
 	return errors.Join(err, scale(replicas))
-}
-
-// limit sets a limit of the server's process, the soft one.
-func (m *machine) limit(which, value string) error {
-	return m.do("prlimit", "--pid", fmt.Sprint(m.process.PID()), "--"+which+"="+value)
-}
-
-func filesLimited(w *world) error {
-	m := w.first()
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", m.process.PID()))
-	if err != nil {
-		return err
-	}
-	err = m.limit("nofile", fmt.Sprintf("%d:", len(open)+3))
-	w.hold(stop)
-	return errors.Join(err, m.limit("nofile", "65536:"))
-}
-
-func memoryLimited(w *world) error {
-	m := w.first()
-	if err := m.limit("as", "1:"); err != nil {
-		return err
-	}
-	select {
-	case <-m.process.Done():
-		return m.start()
-	case <-time.After(stop):
-		return m.limit("as", "unlimited:")
-	}
 }
 
 func leaseTaken(w *world) error {

@@ -71,6 +71,30 @@ func TestOccupied(t *testing.T) {
 	}
 }
 
+// A node that was deleted and comes back has pods with addresses of its part.
+func TestANodeThatComesBackGetsItsPart(t *testing.T) {
+	p, err := newPool(netip.MustParsePrefix("10.0.0.0/22"), 24)
+	if err != nil {
+		t.Fatal(err)
+	}
+	take := func(node, want string) {
+		t.Helper()
+		if got, _ := p.take(node); got.String() != want {
+			t.Errorf("%s got %s, want %s", node, got, want)
+		}
+	}
+	take("a", "10.0.0.0/24")
+	take("b", "10.0.1.0/24")
+	p.release("a")
+	take("c", "10.0.2.0/24")
+	take("a", "10.0.0.0/24")
+	p.release("b")
+	take("d", "10.0.3.0/24")
+	take("e", "10.0.1.0/24") // nothing else is free
+	p.release("c")
+	take("b", "10.0.2.0/24")
+}
+
 func node(name, cidr string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if cidr != "" {

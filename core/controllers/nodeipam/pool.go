@@ -18,6 +18,7 @@ type pool struct {
 	bits    int
 	parts   int
 	owner   map[int]string // by part
+	former  map[int]string // who had what is free now
 	next    int            // where the search begins: parts are reused late
 }
 
@@ -30,7 +31,7 @@ func newPool(network netip.Prefix, bits int) (*pool, error) {
 	if n := bits - network.Bits(); n < 16 {
 		parts = 1 << n
 	}
-	return &pool{network: network, bits: bits, parts: parts, owner: map[int]string{}}, nil
+	return &pool{network: network, bits: bits, parts: parts, owner: map[int]string{}, former: map[int]string{}}, nil
 }
 
 func (p *pool) size() int { return p.parts }
@@ -62,12 +63,14 @@ func (p *pool) occupy(prefix netip.Prefix, node string) {
 	if prefix.Bits() <= p.network.Bits() {
 		for i := range p.parts {
 			p.owner[i] = node
+			delete(p.former, i)
 		}
 		return
 	}
-	first, last := p.index(prefix.Addr()), p.index(lastAddr(prefix))
-	for i := first; i <= last && i < p.parts; i++ {
+	from, to := p.index(prefix.Addr()), p.index(lastAddr(prefix))
+	for i := from; i <= to && i < p.parts; i++ {
 		p.owner[i] = node
+		delete(p.former, i)
 	}
 }
 
@@ -83,27 +86,45 @@ func lastAddr(prefix netip.Prefix) netip.Addr {
 // exclude takes a network out; the name cannot be a node's.
 func (p *pool) exclude(network netip.Prefix) { p.occupy(network.Masked(), "(excluded)") }
 
+// take gives a node a part. One that was deleted and is registered again gets the part that it
+// had, as long as nobody else has it: its pods still run with addresses of that part.
 func (p *pool) take(node string) (netip.Prefix, bool) {
-	for i, owner := range p.owner {
-		if owner == node {
-			return p.part(i), true
+	for _, known := range []map[int]string{p.owner, p.former} {
+		if i, ok := first(known, node); ok {
+			return p.give(i, node), true
 		}
 	}
 	for n := range p.parts {
 		i := (p.next + n) % p.parts
 		if _, taken := p.owner[i]; !taken {
-			p.owner[i] = node
 			p.next = i + 1
-			return p.part(i), true
+			return p.give(i, node), true
 		}
 	}
 	return netip.Prefix{}, false
+}
+
+// first is the first part that a node has.
+func first(parts map[int]string, node string) (part int, ok bool) {
+	for i, owner := range parts {
+		if owner == node && (!ok || i < part) {
+			part, ok = i, true
+		}
+	}
+	return part, ok
+}
+
+func (p *pool) give(i int, node string) netip.Prefix {
+	p.owner[i] = node
+	delete(p.former, i)
+	return p.part(i)
 }
 
 func (p *pool) release(node string) {
 	for i, owner := range p.owner {
 		if owner == node {
 			delete(p.owner, i)
+			p.former[i] = node
 		}
 	}
 }

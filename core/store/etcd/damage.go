@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -82,7 +83,11 @@ func (s *Server) late(cfg ServerConfig) error {
 const leastRoom = 1 << 20
 
 // crowded says that a directory's disk is full, if it is: part of an error, since what etcd then says sounds like damage.
-func crowded(dir string) string {
+// Some of what said so may be free again, as etcd takes a log that it could not write away.
+func crowded(dir, said string) string {
+	if strings.Contains(said, unix.ENOSPC.Error()) {
+		return "; the disk is full: make room and start again"
+	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return ""

@@ -109,7 +109,7 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 	var started atomic.Bool
 	cfg.fatal = func(said string) {
 		if started.Load() && cfg.Fatal != nil {
-			cfg.Fatal(fmt.Errorf("the store in %s cannot go on: %s%s", cfg.Dir, said, crowded(cfg.Dir)))
+			cfg.Fatal(fmt.Errorf("the store in %s cannot go on: %s%s", cfg.Dir, said, crowded(cfg.Dir, said)))
 		}
 	}
 	e := cfg.embed(listen)
@@ -120,7 +120,7 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 		s.etcd, err = open(e)
 	}
 	if err != nil {
-		if full := crowded(cfg.Dir); full != "" {
+		if full := crowded(cfg.Dir, err.Error()); full != "" {
 			return nil, fmt.Errorf("open the store in %s: %w%s", cfg.Dir, err, full)
 		}
 		return nil, fmt.Errorf("open the store in %s (if it is damaged, restore a backup, or move it away to start empty): %w", cfg.Dir, err)

@@ -304,12 +304,13 @@ func (r *Registrar) Run(ctx context.Context) error {
 }
 
 func (r *Registrar) refresh(ctx context.Context, force bool) (bool, error) {
-	have := r.newest()
+	have, there := r.newest()
 	st, err := r.status(ctx, have)
 	if err != nil {
 		return false, err
 	}
-	if !force && same(&have.Status, st) {
+	// The write of a node that somebody deleted finds that out, and it is registered again.
+	if !force && there && same(&have.Status, st) {
 		return false, nil
 	}
 	got, err := r.writeStatus(ctx, have, *st)
@@ -325,22 +326,23 @@ func (r *Registrar) refresh(ctx context.Context, force bool) (bool, error) {
 	return true, nil
 }
 
-// newest is the node as it was written or seen last, whichever is later.
-func (r *Registrar) newest() *corev1.Node {
+// newest is the node as it was written or seen last, whichever is later, and whether it is
+// there, as far as is seen.
+func (r *Registrar) newest() (node *corev1.Node, there bool) {
 	r.mu.Lock()
 	written := r.node
 	r.mu.Unlock()
 	if r.cfg.Seen == nil {
-		return written
+		return written, true
 	}
 	seen, err := r.cfg.Seen(r.cfg.Name)
-	if err != nil { // it was not seen yet, or is gone, which the next write finds
-		return written
+	if err != nil { // it was not seen yet, or is gone
+		return written, !apierrors.IsNotFound(err)
 	}
 	if order, err := resourceversion.CompareResourceVersion(seen.ResourceVersion, written.ResourceVersion); err != nil || order <= 0 {
-		return written
+		return written, true
 	}
-	return seen
+	return seen, true
 }
 
 // same leaves out the heartbeats.

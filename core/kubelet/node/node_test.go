@@ -141,6 +141,32 @@ func TestStatusIsWrittenWhenItChanges(t *testing.T) {
 	})
 }
 
+// Nothing of a node's status changes when somebody deletes it, and it is registered again all the same.
+func TestANodeThatSomebodyDeletesIsRegisteredAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewSimpleClientset()
+		nodes := client.CoreV1().Nodes()
+		r := registrar(t, client, &machine{facts: node.Facts{Pressure: map[corev1.NodeConditionType]string{}}}, func(c *node.Config) {
+			c.Seen = func(name string) (*corev1.Node, error) { return nodes.Get(t.Context(), name, metav1.GetOptions{}) }
+		})
+		if err := r.Register(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = r.Run(ctx) }()
+		if err := nodes.Delete(t.Context(), "n1", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second)
+		if _, err := nodes.Get(t.Context(), "n1", metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		<-done
+	})
+}
+
 func TestANodeThatWasThereKeepsWhatOthersSet(t *testing.T) {
 	old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", Labels: map[string]string{"theirs": "yes", "mine": "old"}}}
 	old.Spec = corev1.NodeSpec{PodCIDR: "10.1.0.0/24", Unschedulable: true}

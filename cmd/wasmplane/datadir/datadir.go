@@ -217,17 +217,6 @@ func (d Dir) ReadState() (State, error) {
 	return s, nil
 }
 
-// CheckCluster refuses a name that is not the one of the cluster that is here: what it has put on this
-// machine goes by its name, and could not be found any more. A directory without a cluster fits every name.
-func (d Dir) CheckCluster(name string) error {
-	s, err := d.ReadState()
-	if err != nil || s.Cluster == "" || s.Cluster == name {
-		return nil //nolint:nilerr // what cannot be read is written anew
-	}
-	return fmt.Errorf("%s holds the cluster %q, and the configuration says %q: give --cluster-name %s (or cluster.name), or another --data-dir for another cluster",
-		d, s.Cluster, name, s.Cluster)
-}
-
 // WriteState replaces the state.
 func (d Dir) WriteState(s State) error {
 	data, err := json.MarshalIndent(s, "", "  ")

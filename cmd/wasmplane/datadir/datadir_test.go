@@ -66,23 +66,6 @@ func readable(t *testing.T, file string) bool {
 }
 
 // A directory that existed may be open to every user of the machine.
-// A second name would leave behind what goes by the first one.
-func TestADirectoryKeepsTheNameOfItsCluster(t *testing.T) {
-	d := Dir(t.TempDir())
-	if err := d.CheckCluster("alpha"); err != nil {
-		t.Errorf("a new directory: %v", err)
-	}
-	if err := d.WriteState(State{Cluster: "alpha"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.CheckCluster("alpha"); err != nil {
-		t.Error(err)
-	}
-	if err := d.CheckCluster("wasmplane"); err == nil || !strings.Contains(err.Error(), "--cluster-name alpha") {
-		t.Errorf("another name: %v", err)
-	}
-}
-
 func TestADirectoryThatExistedIsClosed(t *testing.T) {
 	root := t.TempDir()
 	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil { // so that nobody gets as far as ours

@@ -132,11 +132,8 @@ func removeRoutes(podCIDR string) error {
 // put on this machine. Where an API server runs in the same directory, its state stays.
 func WriteState(o process.Options, server string) error {
 	c := o.Config
-	if err := o.Dir.CheckCluster(c.Cluster.Name); err != nil {
-		return err
-	}
 	state, err := o.Dir.ReadState()
-	if err != nil || state.Cluster == "" {
+	if err != nil || state.Cluster != c.Cluster.Name {
 		state = datadir.State{Cluster: c.Cluster.Name, Server: server, Started: time.Now(), Version: o.Version}
 	}
 	state.PodCIDR, state.ServiceCIDR, state.CRIEndpoint = c.Cluster.PodCIDR, c.Cluster.ServiceCIDR, c.Node.CRIEndpoint

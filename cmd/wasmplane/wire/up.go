@@ -25,9 +25,6 @@ func Up(ctx context.Context, o Options, ready func(Info)) error {
 			return err
 		}
 	}
-	if err := o.Dir.CheckCluster(o.Config.Cluster.Name); err != nil {
-		return err
-	}
 	s, err := newServer(ctx, o, nil)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ LDFLAGS := -s -w \
 
 # Runs a command as root, and gives the user what root made in the user's folders.
 AS_ROOT := test/as-root.sh
-GO_TEST_TIMEOUT ?= 20m
+GO_TEST_TIMEOUT ?= 40m
 # Modules of their own: what they need is no dependency of ours.
 NESTED := test/conformance test/story/testdata/objectstore plugins/foreign/testdata/rego
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0

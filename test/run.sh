@@ -5,7 +5,7 @@
 # Usage: test/run.sh [TIMEOUT]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-timeout=${1:-20m}
+timeout=${1:-40m}
 if [ "$(id -u)" != 0 ]; then
   exec test/as-root.sh test/run.sh "$timeout"
 fi

@@ -67,6 +67,15 @@ func FromKubeconfig(path, component string) (*rest.Config, error) {
 	return unlimited(cfg, component), nil
 }
 
+// Open makes the clients of a kubeconfig for a component; see FromKubeconfig.
+func Open(path, component string) (*Set, error) {
+	cfg, err := FromKubeconfig(path, component)
+	if err != nil {
+		return nil, err
+	}
+	return New(cfg)
+}
+
 func unlimited(cfg *rest.Config, component string) *rest.Config {
 	cfg.QPS = -1
 	cfg.UserAgent = UserAgent + "/" + component

@@ -110,14 +110,11 @@ func (s *subject) connect() error {
 	if pid, err := s.dir.Owner(); err != nil || pid == 0 {
 		return err
 	}
-	cfg, err := client.FromKubeconfig(s.dir.Kubeconfig(), "check")
-	if err != nil {
+	var err error
+	if s.kube, err = client.Open(s.dir.Kubeconfig(), "check"); err != nil {
 		return err
 	}
-	if s.kube, err = client.New(cfg); err != nil {
-		return err
-	}
-	s.nobody = rest.AnonymousClientConfig(cfg)
+	s.nobody = rest.AnonymousClientConfig(s.kube.Config)
 	return nil
 }
 

@@ -36,11 +36,11 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/members"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/trace"
 	"github.com/wasmplane/wasmplane/core/trace/journey"
+	"github.com/wasmplane/wasmplane/core/trace/otlp"
 )
 
 // runKubectl is the real kubectl, with the default cluster's kubeconfig where the
@@ -156,15 +156,11 @@ rights of an administrator, and a few seconds. Nodes that are not ready are name
 
 // checkNetwork has a node try what it reaches. The cluster knows its domain best.
 func (a *app) checkNetwork(ctx context.Context, s *settings, domain, from string) error {
-	file, err := s.Kubeconfig()
+	set, err := s.Client("check")
 	if err != nil {
 		return err
 	}
-	cfg, err := client.FromKubeconfig(file, "check")
-	if err != nil {
-		return err
-	}
-	return check.Network(ctx, a.Out, cfg, domain, from)
+	return check.Network(ctx, a.Out, set.Config, domain, from)
 }
 
 func (a *app) status() *cobra.Command {
@@ -216,11 +212,7 @@ func showStatus(ctx context.Context, out io.Writer, dir datadir.Dir) error {
 		return &shell.ExitError{Code: 1}
 	}
 	fmt.Fprintf(out, "control plane: process %d, up for %s, at %s\n", pid, progress.Short(time.Since(state.Started)), state.Server)
-	cfg, err := client.FromKubeconfig(dir.Kubeconfig(), "status")
-	if err != nil {
-		return err
-	}
-	set, err := client.New(cfg)
+	set, err := client.Open(dir.Kubeconfig(), "status")
 	if err != nil {
 		return err
 	}
@@ -256,7 +248,7 @@ func showStatus(ctx context.Context, out io.Writer, dir datadir.Dir) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	return errors.Join(members.Servers(ctx, out, set.Kube, cfg), members.Clocks(ctx, out, set.Kube), members.Migrations(ctx, out, set.Kube))
+	return errors.Join(members.Servers(ctx, out, set.Kube, set.Config), members.Clocks(ctx, out, set.Kube), members.Migrations(ctx, out, set.Kube))
 }
 
 func (a *app) image() *cobra.Command {
@@ -329,11 +321,11 @@ func (a *app) trace() *cobra.Command {
 			if output != "" && output != "json" {
 				return fmt.Errorf("-o: expected json, found %q", output)
 			}
-			path, err := access.Kubeconfig()
+			set, err := access.Client("trace")
 			if err != nil {
 				return err
 			}
-			found, err := wire.Journey(c.Context(), path, trace.Query{Kind: kind, Namespace: namespace, Name: name, All: all})
+			found, err := otlp.Ask(c.Context(), set.Kube.Discovery().RESTClient(), trace.Query{Kind: kind, Namespace: namespace, Name: name, All: all})
 			if err != nil {
 				return err
 			}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -79,7 +78,7 @@ cluster.`,
 		var actors []accessgraph.Actor
 		var err error
 		if *offline {
-			actors, err = configured(c.Context(), cfg, file, access)
+			actors, err = configured(c.Context(), cfg, access)
 		} else {
 			actors, err = running(c.Context(), cfg, access)
 		}
@@ -97,7 +96,7 @@ cluster.`,
 }
 
 // configured are the actors that a configuration makes, in a new cluster.
-func configured(ctx context.Context, cfg *config.Configuration, file string, access *shell.Access) ([]accessgraph.Actor, error) {
+func configured(ctx context.Context, cfg *config.Configuration, access *shell.Access) ([]accessgraph.Actor, error) {
 	policy := bootstrap.Policy()
 	rights := accessgraph.Rights{ClusterRoles: policy.ClusterRoles, ClusterRoleBindings: policy.ClusterRoleBindings}
 	for namespace, list := range policy.Roles {
@@ -120,23 +119,15 @@ func configured(ctx context.Context, cfg *config.Configuration, file string, acc
 	if err != nil {
 		return nil, err
 	}
-	plugins, err := ofEntries(ctx, cfg, file, dir)
+	plugins, err := ofEntries(ctx, cfg, dir)
 	return append(actors, plugins...), err
 }
 
 // running are those of a cluster that runs.
 func running(ctx context.Context, cfg *config.Configuration, access *shell.Access) ([]accessgraph.Actor, error) {
-	path, err := access.Kubeconfig()
+	set, err := access.Client("debug")
 	if err != nil {
 		return nil, fmt.Errorf("%w; with --offline no cluster is asked", err)
-	}
-	rest, err := client.FromKubeconfig(path, "debug")
-	if err != nil {
-		return nil, err
-	}
-	set, err := client.New(rest)
-	if err != nil {
-		return nil, err
 	}
 	rights, err := readRights(ctx, set)
 	if err != nil {
@@ -233,13 +224,9 @@ func builtIn(ctx context.Context, cfg *config.Configuration, rights *accessgraph
 }
 
 // ofEntries are the plugins of a configuration file: local modules are asked what they are.
-func ofEntries(ctx context.Context, cfg *config.Configuration, file string, dir datadir.Dir) ([]accessgraph.Actor, error) {
-	entries, err := manifest.ParseAll(cfg.Plugins)
+func ofEntries(ctx context.Context, cfg *config.Configuration, dir datadir.Dir) ([]accessgraph.Actor, error) {
+	entries, err := manifest.OfFile(cfg)
 	if err != nil {
-		var fe *config.FieldError
-		if errors.As(err, &fe) && fe.File == "" {
-			fe.File = file
-		}
 		return nil, err
 	}
 	cache := ""
@@ -257,7 +244,7 @@ func ofEntries(ctx context.Context, cfg *config.Configuration, file string, dir 
 			actors = append(actors, a)
 			continue
 		}
-		p, err := author.Open(ctx, author.Config{Entry: e, Dir: filepath.Dir(file), CacheDir: cache})
+		p, err := author.Open(ctx, author.Config{Entry: e, Dir: filepath.Dir(cfg.File), CacheDir: cache})
 		if err != nil {
 			return nil, fmt.Errorf("plugin %s: %w", e.Name, err)
 		}

@@ -44,11 +44,11 @@ node more. Nothing else is changed, and what could not be found out is said.`,
 		if !ok || word == "" || name == "" {
 			return fmt.Errorf("expected KIND/NAME such as pod/web-0, found %q", args[0])
 		}
-		path, err := access.Kubeconfig()
+		set, err := access.Client("why")
 		if err != nil {
 			return err
 		}
-		answer, err := ask(c.Context(), path, whyapi.Question{Word: word, Namespace: namespace, Name: name})
+		answer, err := ask(c.Context(), set, whyapi.Question{Word: word, Namespace: namespace, Name: name})
 		if err != nil {
 			return err
 		}
@@ -63,15 +63,7 @@ node more. Nothing else is changed, and what could not be found out is said.`,
 }
 
 // ask the server; where it does not answer such questions, what it stores is read and thought about here.
-func ask(ctx context.Context, kubeconfig string, q whyapi.Question) (*why.Answer, error) {
-	cfg, err := client.FromKubeconfig(kubeconfig, "why")
-	if err != nil {
-		return nil, err
-	}
-	set, err := client.New(cfg)
-	if err != nil {
-		return nil, err
-	}
+func ask(ctx context.Context, set *client.Set, q whyapi.Question) (*why.Answer, error) {
 	a, err := whyapi.Ask(ctx, set, q)
 	if errors.Is(err, whyapi.ErrNotOffered) {
 		return whyapi.Local(ctx, set, q)

@@ -26,7 +26,6 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/auth/jointoken"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
-	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join/handover"
 )
@@ -50,15 +49,7 @@ type Foreground interface {
 }
 
 func (s Shell) client(access *shell.Access) (kubernetes.Interface, error) {
-	path, err := access.Kubeconfig()
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := client.FromKubeconfig(path, "members")
-	if err != nil {
-		return nil, err
-	}
-	set, err := client.New(cfg)
+	set, err := access.Client("members")
 	if err != nil {
 		return nil, err
 	}

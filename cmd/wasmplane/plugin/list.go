@@ -5,7 +5,6 @@ package plugin
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
-	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/author"
@@ -79,15 +77,7 @@ what they are.`,
 // listCluster lists what a running cluster tells of its plugins.
 func listCluster(c *cobra.Command, access *shell.Access) ([]apiobject.Listed, error) {
 	list, err := func() ([]apiobject.Listed, error) {
-		path, err := access.Kubeconfig()
-		if err != nil {
-			return nil, err
-		}
-		cfg, err := client.FromKubeconfig(path, "plugin")
-		if err != nil {
-			return nil, err
-		}
-		set, err := client.New(cfg)
+		set, err := access.Client("plugin")
 		if err != nil {
 			return nil, err
 		}
@@ -106,12 +96,8 @@ func listFile(ctx context.Context, file string, dir datadir.Dir) ([]apiobject.Li
 	if err != nil {
 		return nil, err
 	}
-	entries, err := manifest.ParseAll(cfg.Plugins)
+	entries, err := manifest.OfFile(cfg)
 	if err != nil {
-		var fe *config.FieldError
-		if errors.As(err, &fe) && fe.File == "" {
-			fe.File = file
-		}
 		return nil, err
 	}
 	cache := ""

@@ -34,11 +34,11 @@ func (l *liveObject) clusterFlags(a commands, c *cobra.Command) {
 
 // cluster opens the cluster that the flags name.
 func (l *liveObject) cluster() (*cluster.Cluster, error) {
-	path, err := l.access.Kubeconfig()
+	set, err := l.access.Client("plugin")
 	if err != nil {
 		return nil, err
 	}
-	return cluster.Open(path)
+	return cluster.New(set), nil
 }
 
 // readLive reads the object that --live names, and puts the cluster behind the

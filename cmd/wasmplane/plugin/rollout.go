@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
-	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/plugins/rollout"
 )
 
@@ -62,17 +61,9 @@ func (a commands) step(step rollout.Step, c *cobra.Command) *cobra.Command {
 }
 
 func rolloutObject(c *cobra.Command, access *shell.Access, name string, step rollout.Step) (rollout.Done, error) {
-	path, err := access.Kubeconfig()
+	set, err := access.Client("plugin")
 	if err != nil {
 		return "", fmt.Errorf("%w; --config names the configuration file where the plugin stands in one", err)
-	}
-	cfg, err := client.FromKubeconfig(path, "plugin")
-	if err != nil {
-		return "", err
-	}
-	set, err := client.New(cfg)
-	if err != nil {
-		return "", err
 	}
 	return rollout.Object(c.Context(), set.Dynamic, name, step)
 }

@@ -22,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/core/client"
 )
 
 // Shell is what every command is given.
@@ -168,4 +169,13 @@ func (a *Access) Kubeconfig() (string, error) {
 		return "", fmt.Errorf("%s holds no cluster; start one with: wasmplane up --data-dir %s, or name one by --kubeconfig", dir, dir)
 	}
 	return dir.Kubeconfig(), nil
+}
+
+// Client reaches the cluster to ask; the command's name is part of its user agent.
+func (a *Access) Client(command string) (*client.Set, error) {
+	path, err := a.Kubeconfig()
+	if err != nil {
+		return nil, err
+	}
+	return client.Open(path, command)
 }

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
@@ -27,24 +26,16 @@ func (o *options) cluster(ctx context.Context, s *shell.Shell, access *shell.Acc
 	if !o.live {
 		return nil
 	}
-	path, err := access.Kubeconfig()
-	if err != nil {
-		return err
-	}
-	cfg, err := client.FromKubeconfig(path, "simulate")
+	set, err := access.Client("simulate")
 	if err != nil {
 		return err
 	}
 	o.From = "the cluster"
-	return o.list(ctx, s, cfg)
+	return o.list(ctx, s, set)
 }
 
 // list what the scheduler looks at. Nodes and pods have to be readable; of the rest it is said what is not.
-func (o *options) list(ctx context.Context, s *shell.Shell, cfg *rest.Config) error {
-	set, err := client.New(cfg)
-	if err != nil {
-		return err
-	}
+func (o *options) list(ctx context.Context, s *shell.Shell, set *client.Set) error {
 	for _, one := range listed(set.Kube) {
 		if o.nodesOnly && one.what != "nodes" {
 			continue

@@ -60,24 +60,16 @@ list and watch pods.`,
 		case o.length < 0:
 			return fmt.Errorf("--for: expected a time above 0, found %s", o.length)
 		}
-		path, err := access.Kubeconfig()
+		set, err := access.Client("record")
 		if err != nil {
 			return err
 		}
-		return o.record(c.Context(), s, path)
+		return o.record(c.Context(), s, set)
 	}
 	return c
 }
 
-func (o *recording) record(ctx context.Context, s *shell.Shell, kubeconfig string) (err error) {
-	cfg, err := client.FromKubeconfig(kubeconfig, "record")
-	if err != nil {
-		return err
-	}
-	set, err := client.New(cfg)
-	if err != nil {
-		return err
-	}
+func (o *recording) record(ctx context.Context, s *shell.Shell, set *client.Set) (err error) {
 	// An informer would try for ever what is not allowed.
 	if _, err := set.Kube.CoreV1().Pods(o.namespace).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
 		return fmt.Errorf("list pods: %w", err)

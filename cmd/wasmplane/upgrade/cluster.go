@@ -42,11 +42,7 @@ func ClusterOf(dir datadir.Dir, hold time.Duration) (Cluster, error) {
 	if !errors.Is(err, join.ErrNotJoined) {
 		return nil, err
 	}
-	cfg, err := client.FromKubeconfig(dir.Kubeconfig(), "upgrade")
-	if err != nil {
-		return nil, err
-	}
-	set, err := client.New(cfg)
+	set, err := client.Open(dir.Kubeconfig(), "upgrade")
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +50,7 @@ func ClusterOf(dir datadir.Dir, hold time.Duration) (Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{kube: set.Kube, cfg: cfg, id: id, hold: hold}
+	s := &server{kube: set.Kube, cfg: set.Config, id: id, hold: hold}
 	state, err := dir.ReadState()
 	if err != nil {
 		return nil, err

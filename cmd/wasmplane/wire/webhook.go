@@ -34,11 +34,7 @@ func Webhook(ctx context.Context, o Options, ready func(Info)) error {
 
 // RemoveWebhook takes back what Webhook has registered.
 func RemoveWebhook(ctx context.Context, o Options) error {
-	cfg, err := client.FromKubeconfig(o.Kubeconfig, process.Parts.Webhook.Name)
-	if err != nil {
-		return err
-	}
-	set, err := client.New(cfg)
+	set, err := client.Open(o.Kubeconfig, process.Parts.Webhook.Name)
 	if err != nil {
 		return err
 	}

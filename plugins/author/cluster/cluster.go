@@ -35,19 +35,11 @@ type Cluster struct {
 	expand    meta.RESTMapper
 }
 
-// Open opens the cluster of a kubeconfig.
-func Open(kubeconfig string) (*Cluster, error) {
-	cfg, err := client.FromKubeconfig(kubeconfig, "plugin")
-	if err != nil {
-		return nil, err
-	}
-	set, err := client.New(cfg)
-	if err != nil {
-		return nil, err
-	}
+// New makes a Cluster that asks by set.
+func New(set *client.Set) *Cluster {
 	cached := memory.NewMemCacheClient(set.Kube.Discovery())
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(cached)
-	return &Cluster{set: set, discovery: cached, mapper: mapper, expand: restmapper.NewShortcutExpander(mapper, cached, nil)}, nil
+	return &Cluster{set: set, discovery: cached, mapper: mapper, expand: restmapper.NewShortcutExpander(mapper, cached, nil)}
 }
 
 // Read reads one object, by a kind, resource or short name as kubectl takes it. namespace "" is default.

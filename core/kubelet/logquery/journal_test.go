@@ -13,17 +13,15 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/logquery"
 )
 
-// writer makes a journal of entries in the journal's export format; Debian's package
-// systemd-journal-remote has it.
+// writer makes a journal of entries in the journal's export format.
 const writer = "/lib/systemd/systemd-journal-remote"
 
 // TestARealJournal is asked by the real journalctl.
 func TestARealJournal(t *testing.T) {
-	if _, err := exec.LookPath(writer); err != nil {
-		t.Skipf("%s makes journals for this test: %v", writer, err)
-	}
-	if _, err := exec.LookPath("journalctl"); err != nil {
-		t.Skip(err)
+	for _, program := range []string{writer, "journalctl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Fatalf("%v: install Debian's package systemd-journal-remote, as test/deps.sh test does", err)
+		}
 	}
 	dir := t.TempDir()
 	write := exec.CommandContext(t.Context(), writer, "--output="+filepath.Join(dir, "a.journal"), "-")

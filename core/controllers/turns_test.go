@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // A tenant with very many keys, all of which fail, keeps nobody else's waiting.
@@ -33,8 +35,7 @@ func TestATenantsKeysKeepNobodyWaiting(t *testing.T) {
 		}
 		loop.Add(Key{Namespace: "others", Name: "web"})
 		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- loop.Run(ctx) }()
+		ended := run.Go("loop", func() error { return loop.Run(ctx) })
 		if n := <-before; n > 10 {
 			t.Errorf("another's key waited for %d of a tenant's", n)
 		}

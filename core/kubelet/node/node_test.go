@@ -23,6 +23,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 type machine struct {
@@ -153,8 +154,7 @@ func TestANodeThatSomebodyDeletesIsRegisteredAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = r.Run(ctx) }()
+		done := run.Go("node status", func() error { return r.Run(ctx) })
 		if err := nodes.Delete(t.Context(), "n1", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +163,9 @@ func TestANodeThatSomebodyDeletesIsRegisteredAgain(t *testing.T) {
 			t.Error(err)
 		}
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
 }
 

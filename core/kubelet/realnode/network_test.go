@@ -22,6 +22,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Pods reach each other and the node reaches them, each seen under its own address.
@@ -154,8 +155,7 @@ func TestRulesThatOthersTakeAwayComeBack(t *testing.T) {
 		t.Fatalf("without rules the host port answers %q", body)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	supervised := make(chan error, 1)
-	go func() { supervised <- node.Node.Run(ctx) }()
+	supervised := run.Go("node", func() error { return node.Node.Run(ctx) })
 	defer func() { cancel(); <-supervised }()
 	nodetest.Eventually(t, "the host port leads to its pod again", func() bool {
 		body, err := get(t, at)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"go.etcd.io/etcd/server/v3/etcdserver"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/raft/v3"
 
 	"github.com/wasmplane/wasmplane/core/run"
@@ -24,9 +24,12 @@ type elections struct {
 	finish context.CancelCauseFunc
 }
 
-// afterElection is how long calls may still take that began before one: enough for those
-// that the new leader has.
-const afterElection = 500 * time.Millisecond
+const (
+	// afterElection is the longest that calls may still take that began before one.
+	afterElection = 500 * time.Millisecond
+	// awakes is how long those may take to see their answer that have one.
+	awakes = 20 * time.Millisecond
+)
 
 var errLeaderLost = errors.New("another member leads the store since")
 
@@ -44,17 +47,49 @@ func (e *elections) begin(ctx context.Context) (before context.CancelCauseFunc) 
 	return before
 }
 
-// run follows elections until ctx ends.
-func (e *elections) run(ctx context.Context, s *etcdserver.EtcdServer) error {
-	for {
+// run follows elections until ctx ends. changed is closed by the next change of leaders; passed
+// returns nil when all has been answered that reached the new leader from this member before.
+func (e *elections) run(ctx context.Context, changed func() <-chan struct{}, passed func(context.Context) error) error {
+	var tasks run.Tasks
+	defer tasks.Wait()
+	for next := changed(); ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.LeaderChangedNotify():
+		case <-next:
+			next = changed()
 			lost := e.begin(ctx)
-			time.AfterFunc(afterElection, func() { lost(errLeaderLost) })
+			tasks.Go("etcd election", func() {
+				awaitAnswers(ctx, passed)
+				lost(errLeaderLost)
+			})
 		}
 	}
+}
+
+// awaitAnswers returns when no call is answered any more that began before an election: those on
+// their way to the new leader are then done, the others were lost with the old one.
+func awaitAnswers(ctx context.Context, passed func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(ctx, afterElection)
+	defer cancel()
+	again := run.Backoff{First: 10 * time.Millisecond, Longest: 100 * time.Millisecond}
+	for passed(ctx) != nil {
+		if !again.Wait(ctx) {
+			return
+		}
+	}
+	run.Sleep(ctx, awakes)
+}
+
+// pass has a transaction that changes nothing take the way of all writes. Those of this member that
+// were on that way before it are done when it is answered.
+func (s *Store) pass(ctx context.Context) error {
+	const none = "\x00" // is never written
+	_, err := s.client.KV.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(none), ">", 0)).
+		Then(clientv3.OpDelete(none)).
+		Commit()
+	return err
 }
 
 // bound ends ctx with the term in which the call begins.

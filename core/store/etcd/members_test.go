@@ -328,6 +328,13 @@ func TestNobodyNoticesThatTheLeaderDies(t *testing.T) {
 	if len(members) != 2 {
 		t.Fatal("nobody led")
 	}
+	for name, m := range members { // what follows writes on their way changes nothing
+		before, err := m.Store().Revision(t.Context())
+		passed := m.Pass(t.Context())
+		if after, again := m.Store().Revision(t.Context()); errors.Join(err, passed, again) != nil || after != before {
+			t.Errorf("through %s: %v, %v, %v; the revision was %d and is %d", name, err, passed, again, before, after)
+		}
+	}
 	for name, m := range members { // also who they are
 		if all, err := m.Members(t.Context()); err != nil || len(all) != 3 {
 			t.Errorf("members through %s: %v, %v", name, all, err)

@@ -155,7 +155,7 @@ func (s *Server) followElections(ctx context.Context) {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.store.elections = newElections(ctx)
-	ended := run.Go("etcd elections", func() error { return s.store.elections.run(ctx, s.etcd.Server) })
+	ended := run.Go("etcd elections", func() error { return s.store.elections.run(ctx, s.etcd.Server.LeaderChangedNotify, s.store.pass) })
 	s.ends = func() { cancel(); <-ended }
 }
 

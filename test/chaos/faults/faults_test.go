@@ -5,6 +5,8 @@ package faults
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +64,9 @@ func one(t *testing.T, w *world, c class, kept *results) bool {
 	r, err := w.live(c)
 	if err != nil {
 		r.Breaches = append(r.Breaches, err.Error())
+	}
+	if dir := os.Getenv("CHAOS_LOGS"); dir != "" {
+		must(t, w.keepLogs(filepath.Join(dir, strings.ReplaceAll(c.id(), "/", "-"))))
 	}
 	must(t, kept.add(r))
 	t.Logf("%s: failed %d of %d, lost %d, writes %s, scheduler %s, controllers %s, service %s (%d of %d failed), wrong watches %d, restarts %d, settled %s", c.id(),

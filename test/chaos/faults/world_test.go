@@ -536,6 +536,19 @@ func (w *world) evidence() string {
 	return b.String()
 }
 
+// keepLogs copies the logs of all machines, to a directory.
+func (w *world) keepLogs(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var problems []error
+	for _, m := range w.machines {
+		log, err := os.ReadFile(filepath.Join(m.data, "wasmplane.log"))
+		problems = append(problems, err, os.WriteFile(filepath.Join(dir, m.name+".log"), log, 0o600))
+	}
+	return errors.Join(problems...)
+}
+
 // leader is the server that holds a lease.
 func (w *world) leader(lease string) (*machine, error) {
 	for _, m := range w.machines[:w.on.servers] {

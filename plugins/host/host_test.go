@@ -402,7 +402,7 @@ func TestLoansAsideTakeNoPlace(t *testing.T) {
 	for {
 		in, err := m.Lease(aside)
 		if err != nil {
-			wantFault(t, err, host.Busy, "busy")
+			wantFault(t, err, host.Busy, "all 3 instances were busy for 50ms (those of trials")
 			break
 		}
 		lent = append(lent, in)

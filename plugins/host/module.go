@@ -119,7 +119,7 @@ func (m *Module) Lease(ctx context.Context) (*Instance, error) {
 	}
 	in, err := m.pool.TakeExtra(ctx)
 	if err != nil {
-		return nil, m.notLent(ctx, err)
+		return nil, m.notLent(ctx, err, pool.MostExtra, "those of trials, in which nobody waits")
 	}
 	in.beside = true
 	return in, nil
@@ -138,7 +138,7 @@ func (m *Module) Discard(in *Instance) {
 // away, and another is made in the background.
 func (m *Module) Release(in *Instance, err error) {
 	if in.beside {
-		m.pool.DropExtra(in)
+		m.Discard(in)
 		return
 	}
 	if sound(err) && !m.opts.ABI.once() && in.restore() == nil {
@@ -152,17 +152,16 @@ func (m *Module) Release(in *Instance, err error) {
 func (m *Module) acquire(ctx context.Context) (*Instance, error) {
 	in, err := m.pool.Take(ctx)
 	if err != nil {
-		return nil, m.notLent(ctx, err)
+		return nil, m.notLent(ctx, err, m.opts.Limits.Instances, "limits.instances")
 	}
 	return in, nil
 }
 
-// notLent is why there is no instance.
-func (m *Module) notLent(ctx context.Context, err error) error {
+// notLent is why there is no instance of so many.
+func (m *Module) notLent(ctx context.Context, err error, of int, which string) error {
 	switch {
 	case errors.Is(err, pool.ErrBusy):
-		return &Fault{Plugin: m.name, Kind: Busy, Detail: fmt.Sprintf("all %d instances were busy for %s (limits.instances)",
-			m.opts.Limits.Instances, m.opts.Limits.Deadline)}
+		return &Fault{Plugin: m.name, Kind: Busy, Detail: fmt.Sprintf("all %d instances were busy for %s (%s)", of, m.opts.Limits.Deadline, which)}
 	case errors.Is(err, pool.ErrEnded):
 		return &Fault{Plugin: m.name, Kind: Canceled, Detail: "the request ended while it waited for an instance", Err: ctx.Err()}
 	}

@@ -52,26 +52,17 @@ type Pool[T any] struct {
 
 // New makes a pool that has no instance yet.
 func New[T any](cfg Config[T]) *Pool[T] {
-	return &Pool[T]{cfg: cfg, slots: make(chan struct{}, cfg.Size), extra: make(chan struct{}, mostExtra)}
+	return &Pool[T]{cfg: cfg, slots: make(chan struct{}, cfg.Size), extra: make(chan struct{}, MostExtra)}
 }
 
-// mostExtra is how many are lent beside those of the limits.
-const mostExtra = 3
+// MostExtra is how many are lent beside those of the limits.
+const MostExtra = 3
 
 // TakeExtra lends a new instance beside those that the limits allow, for a long loan for which nobody waits: it takes
 // no place of calls. It goes back by DropExtra.
 func (p *Pool[T]) TakeExtra(ctx context.Context) (T, error) {
-	var none T
-	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return none, ErrClosed
-	}
-	p.work.Add(1)
-	p.mu.Unlock()
-	err := p.place(ctx, p.extra)
-	if err != nil {
-		p.work.Done()
+	if err := p.lend(ctx, p.extra); err != nil {
+		var none T
 		return none, err
 	}
 	one, err := p.cfg.Start(ctx)
@@ -93,15 +84,7 @@ func (p *Pool[T]) DropExtra(one T) {
 // Errors are ErrClosed, ErrBusy, ErrEnded, and those of Start.
 func (p *Pool[T]) Take(ctx context.Context) (T, error) {
 	var none T
-	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return none, ErrClosed
-	}
-	p.work.Add(1)
-	p.mu.Unlock()
-	if err := p.place(ctx, p.slots); err != nil {
-		p.work.Done()
+	if err := p.lend(ctx, p.slots); err != nil {
 		return none, err
 	}
 	p.mu.Lock()
@@ -121,8 +104,20 @@ func (p *Pool[T]) Take(ctx context.Context) (T, error) {
 	return fresh, nil
 }
 
-// place waits for one of some places.
-func (p *Pool[T]) place(ctx context.Context, places chan struct{}) error {
+// lend counts a loan, as soon as one of some places is free.
+func (p *Pool[T]) lend(ctx context.Context, places chan struct{}) (err error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return ErrClosed
+	}
+	p.work.Add(1)
+	p.mu.Unlock()
+	defer func() {
+		if err != nil {
+			p.work.Done()
+		}
+	}()
 	select {
 	case places <- struct{}{}:
 		return nil

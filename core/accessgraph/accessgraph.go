@@ -76,8 +76,8 @@ func New(actors []Actor) *Graph {
 	g := &Graph{Actors: slices.Clone(actors), Loops: []Loop{}}
 	for i := range g.Actors {
 		a := &g.Actors[i]
-		a.Watches, a.Writes = tidy(a.Watches), tidy(a.Writes)
-		a.Reads = slices.DeleteFunc(tidy(a.Reads), func(k string) bool { return slices.Contains(a.Watches, k) })
+		a.Watches, a.Writes = distinct(a.Watches), distinct(a.Writes)
+		a.Reads = slices.DeleteFunc(distinct(a.Reads), func(k string) bool { return slices.Contains(a.Watches, k) })
 	}
 	roles := []Role{Controller, Scheduler, Node, Plugin}
 	slices.SortStableFunc(g.Actors, func(a, b Actor) int {
@@ -92,25 +92,25 @@ func New(actors []Actor) *Graph {
 	}
 	// Plugins first: these are the loops that an operator made.
 	slices.SortStableFunc(g.Loops, func(a, b Loop) int {
-		return cmp.Or(-cmp.Compare(number(a.Plugin), number(b.Plugin)), -cmp.Compare(len(a.Contested), len(b.Contested)))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), -cmp.Compare(len(a.Contested), len(b.Contested)))
 	})
 	return g
 }
 
-func number(b bool) int {
-	if b {
-		return 1
+func rank(l Loop) int {
+	if l.Plugin {
+		return 0
 	}
-	return 0
+	return 1
 }
 
 func loop(a, b Actor) (Loop, bool) {
-	l := Loop{A: a.Name, B: b.Name, There: common(a.Writes, b.Watches), Back: common(b.Writes, a.Watches), Plugin: a.Role == Plugin || b.Role == Plugin}
-	l.Contested = common(l.There, l.Back)
+	l := Loop{A: a.Name, B: b.Name, There: shared(a.Writes, b.Watches), Back: shared(b.Writes, a.Watches), Plugin: a.Role == Plugin || b.Role == Plugin}
+	l.Contested = shared(l.There, l.Back)
 	return l, len(l.There) > 0 && len(l.Back) > 0
 }
 
-func common(a, b []string) []string {
+func shared(a, b []string) []string {
 	var out []string
 	for _, k := range a {
 		if k != Every && slices.Contains(b, k) {
@@ -120,7 +120,7 @@ func common(a, b []string) []string {
 	return out
 }
 
-func tidy(kinds []string) []string {
+func distinct(kinds []string) []string {
 	out := slices.Clone(kinds)
 	slices.Sort(out)
 	if out = slices.Compact(out); out == nil {
@@ -244,13 +244,13 @@ func kindsOf(r rbacv1.PolicyRule) []string {
 	return out
 }
 
-// Kind is the name of a kind here: "jobs.batch", "pods", or Every.
+// Kind is the name of a kind here: "jobs.batch", "pods" (also of all groups), or Every.
 func Kind(group, resource string) string {
 	resource, _, _ = strings.Cut(resource, "/")
 	switch {
 	case resource == Every:
 		return Every
-	case group == "":
+	case group == "", group == Every:
 		return resource
 	}
 	return resource + "." + group

@@ -214,3 +214,13 @@ func TestWhatStoresNothingIsNoKind(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+func TestNamesOfKinds(t *testing.T) {
+	for _, c := range []struct{ group, resource, want string }{
+		{"", "pods", "pods"}, {"batch", "jobs/status", "jobs.batch"}, {Every, "jobs", "jobs"}, {"apps", Every, Every}, {Every, "*/scale", Every},
+	} {
+		if got := Kind(c.group, c.resource); got != c.want {
+			t.Errorf("%s of group %q is called %s, want %s", c.resource, c.group, got, c.want)
+		}
+	}
+}

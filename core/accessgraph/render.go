@@ -81,12 +81,12 @@ func orNone(list []string) string {
 	return "-"
 }
 
-// looping actors are those with a loop.
+// looping says whether an actor has a loop.
 func (g *Graph) looping(name string) bool {
 	return slices.ContainsFunc(g.Loops, func(l Loop) bool { return l.A == name || l.B == name })
 }
 
-// contested kinds are those of a loop that both write.
+// contested says whether both actors of a loop write a kind.
 func (g *Graph) contested(kind string) bool {
 	return slices.ContainsFunc(g.Loops, func(l Loop) bool { return slices.Contains(l.Contested, kind) })
 }

@@ -9,11 +9,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wasmplane/wasmplane/core/accessgraph"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
-// Kinds of objects, named as in RBAC: "jobs.batch"; "*" is all.
+// Kinds of objects, by their names in package accessgraph: "jobs.batch"; "*" is all.
 type Kinds struct {
 	// Watches: a change of one has the plugin called.
 	Watches []string `json:"watches,omitempty"`
@@ -34,12 +35,12 @@ func Of(m *abi.Manifest, e *manifest.Entry) Kinds {
 		}
 	}
 	for _, g := range e.Grants.Read {
-		k.Reads = append(k.Reads, names(g.APIGroups, g.Resources, "")...)
+		k.Reads = append(k.Reads, names(g.APIGroups, g.Resources)...)
 	}
 	if e.Grants.Events {
 		k.Writes = append(k.Writes, "events")
 	}
-	k.Watches, k.Reads, k.Writes = tidy(k.Watches), tidy(k.Reads), tidy(k.Writes)
+	k.Watches, k.Reads, k.Writes = distinct(k.Watches), distinct(k.Reads), distinct(k.Writes)
 	return k
 }
 
@@ -48,10 +49,11 @@ func (k *Kinds) hook(h *abi.Hook, e *manifest.Entry) {
 	case h.Point == abi.Reconcile:
 		k.Account = e.Reconcile.ServiceAccount
 		if h.Primary != nil {
-			k.Watches = append(k.Watches, name(h.Primary.Group, h.Primary.Resource))
+			k.Watches = append(k.Watches, accessgraph.Kind(h.Primary.Group, h.Primary.Resource))
 		}
 		for _, w := range h.Owned {
-			k.Watches, k.Writes = append(k.Watches, name(w.Group, w.Resource)), append(k.Writes, name(w.Group, w.Resource))
+			kind := accessgraph.Kind(w.Group, w.Resource)
+			k.Watches, k.Writes = append(k.Watches, kind), append(k.Writes, kind)
 		}
 	case h.Point == abi.AdmissionMutate:
 		k.Watches, k.Writes = append(k.Watches, matched(h, e)...), append(k.Writes, matched(h, e)...)
@@ -74,46 +76,38 @@ func matched(h *abi.Hook, e *manifest.Entry) []string {
 		}
 	}
 	if len(rules) == 0 {
-		return []string{"*"}
+		return []string{accessgraph.Every}
 	}
 	var out []string
 	for _, r := range rules {
-		out = append(out, names(r.Groups, r.Resources, "*")...)
+		out = append(out, names(r.Groups, r.Resources)...)
 	}
 	return out
 }
 
-func everything(r abi.Rule) bool { return len(r.Resources) == 0 || slices.Contains(r.Resources, "*") }
+func everything(r abi.Rule) bool {
+	return len(r.Resources) == 0 || slices.Contains(r.Resources, accessgraph.Every)
+}
 
-// names of all resources in all groups. No groups are the core group, or all (of rules).
-func names(groups, resources []string, none string) []string {
+// names of all resources in all groups. No groups are the core group, or all of them (of rules): a
+// kind has the same name in both.
+func names(groups, resources []string) []string {
 	if len(groups) == 0 {
-		groups = []string{none}
+		groups = []string{""}
 	}
 	if len(resources) == 0 {
-		resources = []string{"*"}
+		resources = []string{accessgraph.Every}
 	}
 	var out []string
 	for _, r := range resources {
 		for _, g := range groups {
-			out = append(out, name(g, r))
+			out = append(out, accessgraph.Kind(g, r))
 		}
 	}
 	return out
 }
 
-func name(group, resource string) string {
-	resource, _, _ = strings.Cut(resource, "/")
-	switch {
-	case resource == "*":
-		return "*"
-	case group == "" || group == "*":
-		return resource
-	}
-	return resource + "." + group
-}
-
-func tidy(list []string) []string {
+func distinct(list []string) []string {
 	slices.Sort(list)
 	return slices.Compact(list)
 }

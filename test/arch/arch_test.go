@@ -133,7 +133,7 @@ var mayImport = map[string]string{
 	"plugins/fuel/...":                "plugins/fuel/callgraph plugins/fuel/wasm",
 	"plugins/fuel/wasm":               "",
 	"plugins/rights":                  "plugins/abi plugins/manifest",
-	"plugins/declared":                "plugins/abi plugins/manifest",
+	"plugins/declared":                "core/accessgraph plugins/abi plugins/manifest",
 	"plugins/hostfn":                  "core/dial plugins/abi plugins/host plugins/manifest plugins/rights plugins/sign",
 	"plugins/hostfn/backend":          "core/auth/authz core/client core/registry core/registry/view core/run/atomicfile plugins/hostfn plugins/manifest",
 	"plugins/sign":                    "",

@@ -4,7 +4,6 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -13,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 const (
@@ -63,18 +64,9 @@ func (s *servers) do(ctx context.Context, request func(context.Context, *kuberne
 	}
 	s.at++
 	if len(s.all) == 1 {
-		pause(ctx, again)
+		run.Sleep(ctx, again)
 	}
-	return true, errors.Join(try(true))
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	return true, try(true)
 }
 
 // fate is what a client knows of an object.
@@ -90,7 +82,7 @@ const (
 type written struct {
 	mu      sync.Mutex
 	fates   map[string]fate
-	created map[string]int64 // the revision of acknowledged creations, where it was told
+	created map[string]int64 // the revision of acknowledged creations, where it is known
 
 	acknowledged, retried int
 	failed                []string
@@ -101,8 +93,8 @@ func newWritten() *written {
 	return &written{fates: map[string]fate{}, created: map[string]int64{}, gaps: gaps{last: time.Now()}}
 }
 
-// note is told of a write that was tried.
-func (w *written) note(name string, then fate, revision int64, retried bool, err error) {
+// record counts a write that was tried.
+func (w *written) record(name string, then fate, revision int64, retried bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if retried {
@@ -174,7 +166,7 @@ func (w *written) create(ctx context.Context, s *servers, namespace, name string
 	if ctx.Err() != nil {
 		return
 	}
-	w.note(name, there, revision, retried, err)
+	w.record(name, there, revision, retried, err)
 }
 
 func (w *written) remove(ctx context.Context, s *servers, namespace, name string) {
@@ -192,7 +184,7 @@ func (w *written) remove(ctx context.Context, s *servers, namespace, name string
 	if ctx.Err() != nil {
 		return
 	}
-	w.note(name, gone, 0, retried, err)
+	w.record(name, gone, 0, retried, err)
 }
 
 // take fills in what happened since the last take, without what was lost.
@@ -251,12 +243,12 @@ func (c *calls) run(ctx context.Context) {
 			}
 		}
 		if ctx.Err() == nil {
-			c.note(err)
+			c.record(err)
 		}
 	}
 }
 
-func (c *calls) note(err error) {
+func (c *calls) record(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {

@@ -69,7 +69,7 @@ func (w *world) full(m *machine, fill func(dir string) error) error {
 	err = errors.Join(err, os.RemoveAll(dir))
 	select {
 	case <-m.process.Done():
-		return errors.Join(err, m.said("disk is full"), m.start())
+		return errors.Join(err, m.printed("disk is full"), m.start())
 	default:
 		return err
 	}
@@ -122,7 +122,7 @@ func fullAtStart(w *world) error {
 	err := errors.Join(m.kill(), fill(dir), m.launch())
 	select {
 	case <-m.process.Done():
-		err = errors.Join(err, m.said("disk is full"))
+		err = errors.Join(err, m.printed("disk is full"))
 	case <-time.After(stop):
 		err = errors.Join(err, m.kill())
 	}
@@ -156,7 +156,7 @@ func (w *world) damaged(how func(dir string) error, says string) error {
 	if m.start() == nil {
 		return os.RemoveAll(aside)
 	}
-	err := m.said(says)
+	err := m.printed(says)
 	return errors.Join(err, os.RemoveAll(dir), os.Rename(aside, dir), m.start())
 }
 

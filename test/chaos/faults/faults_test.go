@@ -15,7 +15,7 @@ import (
 
 // classTakes is what a class takes at the most, with what follows when all fails: it must not be cut off, since
 // nobody would clean up.
-const classTakes = settlesWithin + 2*time.Minute
+const classTakes = recoversWithin + 2*time.Minute
 
 // TestFaults lives through the classes that are chosen.
 func TestFaults(t *testing.T) {
@@ -61,7 +61,7 @@ func through(t *testing.T, on topology, hello string, kept *results) {
 // one lives through one class, and says whether the cluster is of use for another.
 func one(t *testing.T, w *world, c class, kept *results) bool {
 	t.Helper()
-	r, err := w.live(c)
+	r, err := w.undergo(c)
 	if err != nil {
 		r.Breaches = append(r.Breaches, err.Error())
 	}
@@ -69,9 +69,9 @@ func one(t *testing.T, w *world, c class, kept *results) bool {
 		must(t, w.keepLogs(filepath.Join(dir, strings.ReplaceAll(c.id(), "/", "-"))))
 	}
 	must(t, kept.add(r))
-	t.Logf("%s: failed %d of %d, lost %d, writes %s, scheduler %s, controllers %s, service %s (%d of %d failed), wrong watches %d, restarts %d, settled %s", c.id(),
+	t.Logf("%s: failed %d of %d, lost %d, writes %s, scheduler %s, controllers %s, service %s (%d of %d failed), wrong watches %d, restarts %d, recovery %s", c.id(),
 		r.Failed, r.Failed+r.Acknowledged, r.Lost, r.Writes, r.Scheduler, r.Controllers, r.Service, r.CallsFailed, r.CallsFailed+r.Calls, r.WrongWatches,
-		r.Restarts, r.Settled)
+		r.Restarts, r.Recovery)
 	for _, breach := range r.Breaches {
 		t.Errorf("%s: %s", c.id(), breach)
 	}

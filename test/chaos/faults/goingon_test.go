@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 const (
@@ -22,25 +24,25 @@ const (
 	probeEvery = 500 * time.Millisecond
 )
 
-// delays measures how long it takes until something is done that was asked for and acknowledged.
+// delays measures how long it takes until something is done that was requested and acknowledged.
 type delays struct {
 	mu      sync.Mutex
-	asked   time.Time // zero: nothing is open
+	begun   time.Time // zero: nothing is open
 	longest time.Duration
 	done    int
 }
 
-func (d *delays) ask() {
+func (d *delays) begin() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.asked = time.Now()
+	d.begun = time.Now()
 }
 
-func (d *delays) saw() {
+func (d *delays) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.longest = max(d.longest, time.Since(d.asked))
-	d.asked = time.Time{}
+	d.longest = max(d.longest, time.Since(d.begun))
+	d.begun = time.Time{}
 	d.done++
 }
 
@@ -56,8 +58,8 @@ func (d *delays) take() seconds {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	longest := d.longest
-	if !d.asked.IsZero() {
-		longest = max(longest, time.Since(d.asked))
+	if !d.begun.IsZero() {
+		longest = max(longest, time.Since(d.begun))
 	}
 	d.longest = 0
 	return seconds(longest)
@@ -75,7 +77,7 @@ func untilDone(ctx context.Context, s *servers, every time.Duration, step func(c
 		if !isPending(err) {
 			s.at++
 		}
-		pause(ctx, every)
+		run.Sleep(ctx, every)
 	}
 }
 
@@ -100,7 +102,7 @@ func (d *delays) schedule(ctx context.Context, s servers, namespace string) {
 			}
 			return err
 		})
-		d.ask()
+		d.begin()
 		untilDone(ctx, &s, 50*time.Millisecond, func(ctx context.Context, c *kubernetes.Clientset) error {
 			p, err := c.CoreV1().Pods(namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
@@ -111,7 +113,7 @@ func (d *delays) schedule(ctx context.Context, s servers, namespace string) {
 			}
 			return err
 		})
-		d.saw()
+		d.end()
 		untilDone(ctx, &s, 50*time.Millisecond, func(ctx context.Context, c *kubernetes.Clientset) error {
 			err := c.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
 			if apierrors.IsNotFound(err) {
@@ -119,7 +121,7 @@ func (d *delays) schedule(ctx context.Context, s servers, namespace string) {
 			}
 			return err
 		})
-		pause(ctx, probeEvery)
+		run.Sleep(ctx, probeEvery)
 	}
 }
 
@@ -135,7 +137,7 @@ func (d *delays) change(ctx context.Context, s servers, namespace, name string) 
 			}
 			return err
 		})
-		d.ask()
+		d.begin()
 		untilDone(ctx, &s, 50*time.Millisecond, func(ctx context.Context, c *kubernetes.Clientset) error {
 			is, err := c.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
 			if err == nil && is.Status.ObservedGeneration < generation {
@@ -143,8 +145,8 @@ func (d *delays) change(ctx context.Context, s servers, namespace, name string) 
 			}
 			return err
 		})
-		d.saw()
-		pause(ctx, probeEvery)
+		d.end()
+		run.Sleep(ctx, probeEvery)
 	}
 }
 

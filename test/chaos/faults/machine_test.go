@@ -98,14 +98,14 @@ func (m *machine) refuses(pattern string) error {
 	case <-timer.C:
 		return errors.Join(fmt.Errorf("machine %s runs, and should have refused", m.name), m.kill())
 	}
-	return m.said(pattern)
+	return m.printed(pattern)
 }
 
-// said is an error unless what the machine printed matches: one sentence, and no stack.
-func (m *machine) said(pattern string) error {
-	said := m.process.Output.String()
-	if !regexp.MustCompile(pattern).MatchString(said) || strings.Contains(said, "goroutine ") {
-		return fmt.Errorf("machine %s ended and did not say %q, but\n%s", m.name, pattern, harness.Tail(said, 12))
+// printed is an error unless what the machine printed matches: one sentence, and no stack.
+func (m *machine) printed(pattern string) error {
+	text := m.process.Output.String()
+	if !regexp.MustCompile(pattern).MatchString(text) || strings.Contains(text, "goroutine ") {
+		return fmt.Errorf("machine %s ended and did not say %q, but\n%s", m.name, pattern, harness.Tail(text, 12))
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (m *machine) rules(rules ...string) error {
 
 func (m *machine) mend() error { return m.do("nft", "delete", "table", "inet", "fault") }
 
-// from and to are the rules that stop what comes from and goes to a link, but for what a match lets by.
+// incoming and outgoing are the rules that stop what comes from and goes to a link and matches.
 func incoming(match string) []string {
 	return []string{"input iifname eth0 " + match + " drop", "forward iifname eth0 " + match + " drop"}
 }

@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -184,18 +183,4 @@ func leaseTaken(w *world) error {
 		}
 	}
 	return nil
-}
-
-// isReady says whether a node is ready, as one server sees it.
-func (w *world) isReady(node string) bool {
-	n, err := w.first().kube.CoreV1().Nodes().Get(w.ctx, node, metav1.GetOptions{})
-	if err != nil {
-		return false
-	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }

@@ -25,8 +25,8 @@ const (
 	takesOver = 20 * time.Second
 )
 
-// who is what chooses the machine that a class breaks.
-type who func(*world) (*machine, error)
+// chooser chooses the machine that a class breaks.
+type chooser func(*world) (*machine, error)
 
 // serverClasses are faults of one of three servers, and of more.
 func serverClasses() []class {
@@ -161,9 +161,9 @@ func workerClasses() []class {
 }
 
 // on has something done to the machine that is chosen.
-func on(who who, do func(*machine) error) func(*world) error {
+func on(choose chooser, do func(*machine) error) func(*world) error {
 	return func(w *world) error {
-		m, err := who(w)
+		m, err := choose(w)
 		if err != nil {
 			return err
 		}
@@ -171,9 +171,9 @@ func on(who who, do func(*machine) error) func(*world) error {
 	}
 }
 
-func stops(who who) func(*world) error {
+func stops(choose chooser) func(*world) error {
 	return func(w *world) error {
-		m, err := who(w)
+		m, err := choose(w)
 		if err != nil {
 			return err
 		}
@@ -181,9 +181,9 @@ func stops(who who) func(*world) error {
 	}
 }
 
-func cut(who who, rules []string) func(*world) error {
+func cut(choose chooser, rules []string) func(*world) error {
 	return func(w *world) error {
-		m, err := who(w)
+		m, err := choose(w)
 		if err != nil {
 			return err
 		}
@@ -200,9 +200,9 @@ func (w *world) ruled(m *machine, rules []string, d time.Duration) error {
 	return m.mend()
 }
 
-func slowed(who who) func(*world) error {
+func slowed(choose chooser) func(*world) error {
 	return func(w *world) error {
-		m, err := who(w)
+		m, err := choose(w)
 		if err != nil {
 			return err
 		}
@@ -327,7 +327,7 @@ func (w *world) noServers() (rules []string) {
 
 func worker(w *world) (*machine, error) { return w.machines[w.on.servers], nil }
 
-func leads(lease string) who { return func(w *world) (*machine, error) { return w.leader(lease) } }
+func leads(lease string) chooser { return func(w *world) (*machine, error) { return w.leader(lease) } }
 
 // storeLeader is the server whose store leads, as `status` on the first server that answers says.
 func storeLeader(w *world) (*machine, error) {

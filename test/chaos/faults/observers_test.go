@@ -15,9 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
-func told(kind watch.EventType, name string, at int) watch.Event {
+func event(kind watch.EventType, name string, at int) watch.Event {
 	return watch.Event{Type: kind, Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: strconv.Itoa(at)}}}
 }
 
@@ -30,19 +32,19 @@ func TestWatcherSeesWhatIsWrong(t *testing.T) {
 		acknowledged map[string]int64
 		wants        string // "" = nothing is wrong
 	}{
-		{"all in order", []watch.Event{told(watch.Added, "b", 11), told(watch.Modified, "b", 12), told(watch.Deleted, "a", 13), told(watch.Bookmark, "", 20)},
+		{"all in order", []watch.Event{event(watch.Added, "b", 11), event(watch.Modified, "b", 12), event(watch.Deleted, "a", 13), event(watch.Bookmark, "", 20)},
 			map[string]int64{"b": 12}, map[string]int64{"a": 9, "b": 11}, ""},
-		{"a lost event", []watch.Event{told(watch.Added, "c", 12)}, map[string]int64{"a": 9, "b": 11, "c": 12}, nil, "it lacks b of 11"},
-		{"an acknowledged write that was gone before it was seen", []watch.Event{told(watch.Added, "c", 14)}, map[string]int64{"a": 9, "c": 14},
-			map[string]int64{"b": 11}, "acknowledged at 11, and told at 0"},
-		{"repeated", []watch.Event{told(watch.Added, "b", 11), told(watch.Added, "b", 11)}, map[string]int64{"a": 9, "b": 11}, nil, "ADDED of b at 11 after 11"},
-		{"out of order", []watch.Event{told(watch.Added, "c", 12), told(watch.Added, "b", 11)}, map[string]int64{"a": 9, "b": 11, "c": 12}, nil, "at 11 after 12"},
-		{"from the past", []watch.Event{told(watch.Deleted, "a", 8)}, map[string]int64{}, nil, "DELETED of a at 8 after 10"},
-		{"deleted twice", []watch.Event{told(watch.Deleted, "a", 11), told(watch.Deleted, "a", 12)}, map[string]int64{}, nil, "which was there: false"},
-		{"a bookmark of the past", []watch.Event{told(watch.Bookmark, "", 9)}, map[string]int64{"a": 9}, nil, "a bookmark of 9 after 10"},
-		{"a deletion that is not told", nil, map[string]int64{}, nil, "it has a of 9"},
+		{"a lost event", []watch.Event{event(watch.Added, "c", 12)}, map[string]int64{"a": 9, "b": 11, "c": 12}, nil, "it lacks b of 11"},
+		{"an acknowledged write that was gone before it was seen", []watch.Event{event(watch.Added, "c", 14)}, map[string]int64{"a": 9, "c": 14},
+			map[string]int64{"b": 11}, "acknowledged at 11, and seen at 0"},
+		{"repeated", []watch.Event{event(watch.Added, "b", 11), event(watch.Added, "b", 11)}, map[string]int64{"a": 9, "b": 11}, nil, "ADDED of b at 11 after 11"},
+		{"out of order", []watch.Event{event(watch.Added, "c", 12), event(watch.Added, "b", 11)}, map[string]int64{"a": 9, "b": 11, "c": 12}, nil, "at 11 after 12"},
+		{"from the past", []watch.Event{event(watch.Deleted, "a", 8)}, map[string]int64{}, nil, "DELETED of a at 8 after 10"},
+		{"deleted twice", []watch.Event{event(watch.Deleted, "a", 11), event(watch.Deleted, "a", 12)}, map[string]int64{}, nil, "which was there: false"},
+		{"a bookmark of the past", []watch.Event{event(watch.Bookmark, "", 9)}, map[string]int64{"a": 9}, nil, "a bookmark of 9 after 10"},
+		{"a deletion of which no event comes", nil, map[string]int64{}, nil, "it has a of 9"},
 	} {
-		w := &watcher{view: map[string]int64{"a": 9}, from: 10, at: 10, told: map[string]int64{}}
+		w := &watcher{view: map[string]int64{"a": 9}, from: 10, at: 10, seen: map[string]int64{}}
 		for _, e := range c.events {
 			w.take(e)
 		}
@@ -54,7 +56,7 @@ func TestWatcherSeesWhatIsWrong(t *testing.T) {
 }
 
 func TestWatcherIsToldThatHistoryHasEnded(t *testing.T) {
-	w := &watcher{told: map[string]int64{}}
+	w := &watcher{seen: map[string]int64{}}
 	for code, expired := range map[int32]bool{410: true, 500: false} {
 		if w.take(watch.Event{Type: watch.Error, Object: &metav1.Status{Code: code}}) != expired {
 			t.Errorf("%d: the history has ended: %t", code, !expired)
@@ -67,11 +69,11 @@ func TestWatcherIsToldThatHistoryHasEnded(t *testing.T) {
 
 func TestWhatIsLost(t *testing.T) {
 	w := newWritten()
-	w.note("kept", there, 1, false, nil)
-	w.note("vanished", there, 2, false, nil)
-	w.note("deleted", gone, 0, false, nil)
-	w.note("risen", gone, 0, false, nil)
-	w.note("nobody-knows", there, 0, true, errors.New("no answer"))
+	w.record("kept", there, 1, false, nil)
+	w.record("vanished", there, 2, false, nil)
+	w.record("deleted", gone, 0, false, nil)
+	w.record("risen", gone, 0, false, nil)
+	w.record("nobody-knows", there, 0, true, errors.New("no answer"))
 	lost := strings.Join(w.lost(map[string]int64{"kept": 1, "risen": 3}), "; ")
 	if strings.Count(lost, ";") != 1 || !strings.Contains(lost, "vanished was created") || !strings.Contains(lost, "risen was deleted") {
 		t.Errorf("lost: %q", lost)
@@ -85,26 +87,26 @@ func TestWhatIsLost(t *testing.T) {
 func TestPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gaps{last: time.Now()}
-		pause(t.Context(), time.Second)
+		run.Sleep(t.Context(), time.Second)
 		g.succeeded(time.Now())
-		pause(t.Context(), 3*time.Second)
+		run.Sleep(t.Context(), 3*time.Second)
 		g.succeeded(time.Now())
-		pause(t.Context(), 2*time.Second)
+		run.Sleep(t.Context(), 2*time.Second)
 		if is := g.take(time.Now()); is != seconds(3*time.Second) {
 			t.Errorf("the longest is %s", is)
 		}
-		pause(t.Context(), 5*time.Second)
+		run.Sleep(t.Context(), 5*time.Second)
 		if is := g.take(time.Now()); is != seconds(5*time.Second) {
 			t.Errorf("one that is not over is %s", is)
 		}
 		var d delays
-		d.ask()
-		pause(t.Context(), 4*time.Second)
+		d.begin()
+		run.Sleep(t.Context(), 4*time.Second)
 		if is := d.take(); is != seconds(4*time.Second) || d.count() != 0 {
 			t.Errorf("what is not done yet takes %s", is)
 		}
-		d.saw()
-		pause(t.Context(), time.Minute)
+		d.end()
+		run.Sleep(t.Context(), time.Minute)
 		if is := d.take(); is != seconds(4*time.Second) || d.count() != 1 {
 			t.Errorf("what was done took %s", is)
 		}

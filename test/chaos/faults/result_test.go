@@ -45,8 +45,8 @@ type result struct {
 	Scheduler   seconds `json:"scheduler"`
 	Controllers seconds `json:"controllers"`
 	Service     seconds `json:"service"`
-	// Settled is how long it took from the end of the fault until all was as before.
-	Settled seconds `json:"settled"`
+	// Recovery is how long it took from the end of the fault until all was as before.
+	Recovery seconds `json:"recovery"`
 
 	// Breaches are what was worse than the class allows; none: it passed.
 	Breaches []string `json:"breaches,omitempty"`
@@ -119,7 +119,7 @@ func (r *results) add(one result) error {
 func (r *results) table() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "CLASS\tFAILED\tLOST\tWRITES PAUSE\tSCHEDULER\tCONTROLLERS\tSERVICE\tCALLS FAILED\tWRONG WATCHES\tRESTARTS\tSETTLED\tVERDICT")
+	_, _ = fmt.Fprintln(w, "CLASS\tFAILED\tLOST\tWRITES PAUSE\tSCHEDULER\tCONTROLLERS\tSERVICE\tCALLS FAILED\tWRONG WATCHES\tRESTARTS\tRECOVERY\tVERDICT")
 	for _, c := range catalogue() {
 		one, ok := r.had[c.id()]
 		if !ok {
@@ -130,7 +130,7 @@ func (r *results) table() string {
 			verdict = "FAILED"
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%d of %d\t%d\t%s\t%s\t%s\t%s\t%d of %d\t%d\t%d\t%s\t%s\n", one.Class, one.Failed, one.Acknowledged+one.Failed, one.Lost,
-			one.Writes, one.Scheduler, one.Controllers, one.Service, one.CallsFailed, one.Calls+one.CallsFailed, one.WrongWatches, one.Restarts, one.Settled,
+			one.Writes, one.Scheduler, one.Controllers, one.Service, one.CallsFailed, one.Calls+one.CallsFailed, one.WrongWatches, one.Restarts, one.Recovery,
 			verdict)
 	}
 	_ = w.Flush()

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 func revisionOf(o metav1.Object) int64 {
@@ -24,7 +26,7 @@ func revisionOf(o metav1.Object) int64 {
 }
 
 // watcher lists the ConfigMaps of a namespace, and follows from there, at one server while it answers. It has a
-// view of what there is, which events change, and notes each event that cannot be.
+// view of what there is, which events change, and keeps each event that cannot be.
 type watcher struct {
 	namespace string
 
@@ -32,7 +34,7 @@ type watcher struct {
 	view    map[string]int64 // names, with their revisions
 	from    int64            // of the last list
 	at      int64
-	told    map[string]int64 // creations by events, since the last take
+	seen    map[string]int64 // creations by events, since the last take
 	wrong   []string
 	relists int
 }
@@ -44,7 +46,7 @@ func (w *watcher) run(ctx context.Context, s servers) {
 		if !listed {
 			if listed = w.list(ctx, c); !listed {
 				s.at++
-				pause(ctx, 100*time.Millisecond)
+				run.Sleep(ctx, 100*time.Millisecond)
 				continue
 			}
 		}
@@ -56,7 +58,7 @@ func (w *watcher) run(ctx context.Context, s servers) {
 		if err != nil {
 			s.at++
 		}
-		pause(ctx, 50*time.Millisecond)
+		run.Sleep(ctx, 50*time.Millisecond)
 	}
 }
 
@@ -146,7 +148,7 @@ func (w *watcher) take(e watch.Event) (expired bool) {
 	w.at = max(w.at, at)
 	switch e.Type {
 	case watch.Added:
-		w.view[cm.Name], w.told[cm.Name] = at, at
+		w.view[cm.Name], w.seen[cm.Name] = at, at
 	case watch.Modified:
 		w.view[cm.Name] = at
 	case watch.Deleted:
@@ -184,12 +186,12 @@ func (w *watcher) judge(is, acknowledged map[string]int64) []string {
 		w.wrong = append(w.wrong, fmt.Sprintf("it sees %d objects at %d, and there are %d: %s", len(w.view), w.at, len(is), difference(w.view, is)))
 	}
 	for name, at := range acknowledged {
-		if told, ok := w.told[name]; at > w.from && at <= w.at && (!ok || told != at) {
-			w.wrong = append(w.wrong, fmt.Sprintf("the creation of %s was acknowledged at %d, and told at %d", name, at, told))
+		if seen, ok := w.seen[name]; at > w.from && at <= w.at && (!ok || seen != at) {
+			w.wrong = append(w.wrong, fmt.Sprintf("the creation of %s was acknowledged at %d, and seen at %d", name, at, seen))
 		}
 	}
 	found := w.wrong
-	w.wrong, w.told = nil, map[string]int64{}
+	w.wrong, w.seen = nil, map[string]int64{}
 	w.from = w.at // what was before is judged
 	return found
 }

@@ -20,13 +20,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/wasmplane/wasmplane/core/netlab"
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
@@ -34,8 +34,8 @@ const (
 	web      = "web" // a Deployment of pods that answer, and a Service before them
 	quiet    = "quiet"
 	replicas = 2
-	// settlesWithin is how long all may take to be as it was before a fault.
-	settlesWithin = 2 * time.Minute
+	// recoversWithin is how long all may take to be as it was before a fault.
+	recoversWithin = 2 * time.Minute
 )
 
 // world is a cluster, and all who look at it.
@@ -72,7 +72,7 @@ func newWorld(t *testing.T, on topology, hello string) *world {
 	var all sync.WaitGroup
 	t.Cleanup(func() { stop(); all.Wait() })
 	w.observe(&all)
-	must(t, w.settle())
+	must(t, w.awaitRecovery())
 	return w
 }
 
@@ -251,7 +251,7 @@ func (w *world) observe(all *sync.WaitGroup) {
 		all.Go(func() { w.written.write(w.ctx, s, w.names, i, &w.gate) })
 	}
 	for i := range w.on.servers {
-		s, one := w.clients(i), &watcher{namespace: w.names, told: map[string]int64{}}
+		s, one := w.clients(i), &watcher{namespace: w.names, seen: map[string]int64{}}
 		w.watchers = append(w.watchers, one)
 		all.Go(func() { one.run(w.ctx, s) })
 	}
@@ -297,9 +297,9 @@ func (w *world) caller() func(context.Context) error {
 	}
 }
 
-// settle waits until all is as it was before a fault. In time it says what is not, with what the cluster says of it.
-func (w *world) settle() error {
-	ctx, cancel := context.WithTimeout(w.ctx, settlesWithin)
+// awaitRecovery waits until all is as it was before a fault. Its error says what is not in time, with what the cluster says of it.
+func (w *world) awaitRecovery() error {
+	ctx, cancel := context.WithTimeout(w.ctx, recoversWithin)
 	defer cancel()
 	scheduled, controlled := w.scheduled.count(), w.controlled.count()
 	var complaint error
@@ -311,7 +311,7 @@ func (w *world) settle() error {
 		return complaint
 	})
 	if err != nil {
-		return fmt.Errorf("after %s it is not as before: %w\n%s", settlesWithin, err, w.evidence())
+		return fmt.Errorf("after %s it is not as before: %w\n%s", recoversWithin, err, w.evidence())
 	}
 	return nil
 }
@@ -441,7 +441,7 @@ func (w *world) judge(r *result) error {
 		r.Lost++
 		r.Breaches = append(r.Breaches, "lost: "+lost)
 	}
-	ctx, cancel := context.WithTimeout(w.ctx, settlesWithin)
+	ctx, cancel := context.WithTimeout(w.ctx, recoversWithin)
 	defer cancel()
 	for i, one := range w.watchers {
 		err := harness.Poll(ctx, 20*time.Millisecond, func() error {
@@ -470,8 +470,8 @@ func (w *world) judge(r *result) error {
 	return nil
 }
 
-// live has the cluster live through a class. Its error is one after which the cluster is of no more use.
-func (w *world) live(c class) (r result, err error) {
+// undergo has the cluster live through a class. Its error is one after which the cluster is of no more use.
+func (w *world) undergo(c class) (r result, err error) {
 	r.Class = c.id()
 	before, err := w.running()
 	if err != nil {
@@ -482,10 +482,10 @@ func (w *world) live(c class) (r result, err error) {
 		r.Breaches = append(r.Breaches, wrong.Error())
 	}
 	mended := time.Now()
-	if err := w.settle(); err != nil {
+	if err := w.awaitRecovery(); err != nil {
 		return r, err
 	}
-	r.Settled = seconds(time.Since(mended))
+	r.Recovery = seconds(time.Since(mended))
 	after, err := w.running()
 	if err != nil {
 		return r, err
@@ -509,7 +509,7 @@ func (w *world) take(r *result) {
 }
 
 // hold waits while a fault lasts.
-func (w *world) hold(d time.Duration) { pause(w.ctx, d) }
+func (w *world) hold(d time.Duration) { run.Sleep(w.ctx, d) }
 
 // evidence is what the first server that answers says, and what all machines logged last.
 func (w *world) evidence() string {
@@ -567,12 +567,4 @@ func (w *world) leader(lease string) (*machine, error) {
 		return nil, fmt.Errorf("lease %s is held by %s, which is no server", lease, *l.Spec.HolderIdentity)
 	}
 	return nil, fmt.Errorf("nobody answers who holds lease %s", lease)
-}
-
-// ensureGone is for deletions that may have been done already.
-func ensureGone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

@@ -82,7 +82,7 @@ func TestLifeOfASandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := f.pods[1]; !p.Spec.HostNetwork || p.Status.Phase != corev1.PodRunning {
+	if p := f.pods[1]; !p.Spec.HostNetwork || p.Status.Phase != "" {
 		t.Errorf("the firewall is asked about %+v", p)
 	}
 	later := &firewall{}
@@ -105,6 +105,102 @@ func TestLifeOfASandbox(t *testing.T) {
 	}
 	if want := []string{"guard one by veth", "guard one", "forget one"}; !slices.Equal(f.log, want) {
 		t.Errorf("the firewall was told %v, want %v", f.log, want)
+	}
+}
+
+// create makes a container in a sandbox.
+func create(t *testing.T, e *guarded.Engine, sb string, attempt uint32) error {
+	t.Helper()
+	c := &cri.ContainerConfig{
+		Metadata: &cri.ContainerMetadata{Name: "web", Attempt: attempt}, Image: &cri.ImageSpec{Image: "example.org/web:1"},
+		Labels: map[string]string{"io.kubernetes.pod.uid": "u", "io.kubernetes.container.name": "web"},
+	}
+	_, err := e.CreateContainer(t.Context(), sb, c, sandbox(0, cri.NamespaceMode_POD))
+	return err
+}
+
+// An earlier process may have died between a sandbox and its rules: the firewall is asked before
+// anything is created there. What has containers was guarded when they were created.
+func TestNothingIsCreatedInASandboxThatWasNeverGuarded(t *testing.T) {
+	ctx, inner := t.Context(), newEngine(t)
+	if _, err := inner.PullImage(ctx, &cri.ImageSpec{Image: "example.org/web:1"}, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	id, err := inner.RunSandbox(ctx, sandbox(0, cri.NamespaceMode_POD), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &firewall{refuse: errors.New("not in force")}
+	e := guarded.New(inner, f, nil)
+	if _, err := e.SandboxStatus(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := create(t, e, id, 0); !errors.Is(err, f.refuse) {
+		t.Errorf("a container is created: %v", err)
+	}
+	if list, err := inner.ListContainers(ctx); err != nil || len(list) > 0 {
+		t.Errorf("there are containers: %v, %v", list, err)
+	}
+	f.refuse = nil
+	for attempt := range uint32(2) {
+		if err := create(t, e, id, attempt); err != nil {
+			t.Error(err)
+		}
+	}
+	if want := []string{"follow one", "guard one", "guard one"}; !slices.Equal(f.log, want) || f.pods[1].Status.Phase != "" {
+		t.Errorf("the firewall was told %v, want %v; the pod is %q", f.log, want, f.pods[1].Status.Phase)
+	}
+	later := &firewall{refuse: errors.New("the API does not answer")}
+	if err := create(t, guarded.New(inner, later, nil), id, 2); err != nil {
+		t.Errorf("the pod has run there before, and %v", err)
+	}
+	// Another sandbox of a pod that has run.
+	f.log, f.pods = nil, nil
+	if _, err := e.RunSandbox(ctx, sandbox(1, cri.NamespaceMode_POD), ""); err != nil || f.pods[0].Status.Phase != corev1.PodRunning {
+		t.Errorf("%v, the pod is %q", err, f.pods[0].Status.Phase)
+	}
+}
+
+// slow answers when it is told to.
+type slow struct {
+	firewall
+	asked, answer chan struct{}
+}
+
+func (s *slow) Guard(context.Context, *corev1.Pod, []string, string) error {
+	close(s.asked)
+	<-s.answer
+	return nil
+}
+
+// The runtime tells of a sandbox before the firewall has answered; who believes it waits.
+func TestNothingIsCreatedBeforeTheFirewallHasAnswered(t *testing.T) {
+	inner, f := newEngine(t), &slow{asked: make(chan struct{}), answer: make(chan struct{})}
+	if _, err := inner.PullImage(t.Context(), &cri.ImageSpec{Image: "example.org/web:1"}, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	e := guarded.New(inner, f, nil)
+	made := make(chan error, 2)
+	go func() {
+		_, err := e.RunSandbox(t.Context(), sandbox(0, cri.NamespaceMode_POD), "")
+		made <- err
+	}()
+	<-f.asked
+	list, err := e.ListSandboxes(t.Context())
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	hasty, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := e.CreateContainer(hasty, list[0].Id, nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("a container is created without waiting: %v", err)
+	}
+	go func() { made <- create(t, e, list[0].Id, 0) }()
+	close(f.answer)
+	for range 2 {
+		if err := <-made; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

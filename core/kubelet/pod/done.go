@@ -54,6 +54,11 @@ func (m *Machine) taskDone(ev Done) {
 		return
 	}
 	t.flying = false
+	if startsSandbox(ev.Action) && ev.Err != nil {
+		m.againAt = m.now.Add(m.again.next(m.now, m.opts.RetryInitial, m.opts.RetryMax))
+		delete(m.tasks, ev.Action)
+		return
+	}
 	if ev.Err != nil {
 		t.at = m.now.Add(t.delay.next(m.now, m.opts.RetryInitial, m.opts.RetryMax))
 		return
@@ -67,8 +72,10 @@ func (m *Machine) taskDone(ev Done) {
 	case Grant:
 		m.grantDone(a, ev)
 	case StartSandbox:
-		if ev.Sandbox != nil {
-			m.seeSandbox(*ev.Sandbox)
+		m.again = backoff{}
+		if sb := ev.Sandbox; sb != nil {
+			sb.complete = true
+			m.seeSandbox(*sb)
 		}
 	case StopSandbox:
 		m.stopped(a.ID)

@@ -23,6 +23,9 @@ type Machine struct {
 
 	sandboxes []Sandbox // newest first
 	slots     []*slot   // in the order of starting: init and sidecars, regular, ephemeral
+	// again bounds how often a sandbox is tried: each attempt that left one behind is another action.
+	again   backoff
+	againAt time.Time
 	// tasks are the actions in flight, and the delays, that belong to no container.
 	tasks map[Action]*task
 	// tombs are the last IDs removed: a late observation must not bring them back.
@@ -78,6 +81,9 @@ func NewMachine(p *corev1.Pod, found Snapshot, now time.Time, opts Options) *Mac
 	m := &Machine{opts: opts.withDefaults(), tasks: map[Action]*task{}, now: now, pod: p}
 	m.setPod(p)
 	m.observe(found)
+	for i := range m.sandboxes {
+		m.sandboxes[i].complete = true
+	}
 	if p.Status.StartTime != nil {
 		m.started = p.Status.StartTime.Time
 		m.admitted = true

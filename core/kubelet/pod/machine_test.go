@@ -176,6 +176,36 @@ func TestADeadSandboxIsReplaced(t *testing.T) {
 	}
 }
 
+// What the runtime tells of a sandbox does not make it complete: nothing starts in one before its
+// StartSandbox has succeeded, and one that was refused is replaced, at a measured pace.
+func TestNothingStartsInAnIncompleteSandbox(t *testing.T) {
+	w := newWorld(aPod(corev1.RestartPolicyAlways, "main"))
+	for len(w.flight) > 0 {
+		if _, ok := w.flight[0].(pod.StartSandbox); ok {
+			break
+		}
+		w.do(0)
+	}
+	w.tellEarly()
+	if len(w.flight) != 1 {
+		t.Fatalf("in flight beside its sandbox: %v", w.flight)
+	}
+	w.fail = func(a pod.Action) error {
+		if a, ok := a.(pod.StartSandbox); ok {
+			w.half(a)
+			return errTest
+		}
+		return nil
+	}
+	w.settle()
+	w.observe()
+	w.pass(20 * time.Second) // after 1, 2, 4, and 8 seconds
+	w.expect(t, "pod.StartSandbox failed", "pod.StartSandbox failed", "pod.StartSandbox failed", "pod.StartSandbox failed", "pod.StartSandbox failed")
+	w.fail = nil
+	w.pass(10 * time.Second)
+	w.expect(t, "sandbox", "start main")
+}
+
 func TestRestartOfTheKubeletRestartsNothing(t *testing.T) {
 	w := newWorld(aPod(corev1.RestartPolicyAlways, "init", "side", "main"))
 	w.settle()
@@ -332,7 +362,9 @@ func TestPromisesHold(t *testing.T) {
 		w := newWorld(p)
 		gone := false
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			switch rapid.IntRange(0, 11).Draw(t, "what") {
+			switch rapid.IntRange(0, 12).Draw(t, "what") {
+			case 12:
+				w.tellEarly()
 			case 0, 1, 2, 3:
 				if len(w.flight) > 0 {
 					if rapid.IntRange(0, 4).Draw(t, "luck") == 0 {

@@ -23,6 +23,7 @@ func (m *Machine) seeSandbox(sb Sandbox) {
 	for i := range m.sandboxes {
 		if known := &m.sandboxes[i]; known.ID == sb.ID {
 			known.Ready = known.Ready && sb.Ready
+			known.complete = known.complete || sb.complete
 			if len(sb.IPs) > 0 {
 				known.IPs = sb.IPs
 			}

@@ -96,6 +96,9 @@ func (m *Machine) sync() {
 		return
 	}
 	m.resize()
+	if m.flying(startsSandbox) {
+		return // the runtime may tell of it before it is complete
+	}
 	sb := m.sandbox()
 	if sb == nil {
 		m.renew()
@@ -120,12 +123,17 @@ func (m *Machine) sync() {
 	m.prune()
 }
 
-// sandbox is the newest, if it is ready.
+// sandbox is the newest, if it is ready and complete.
 func (m *Machine) sandbox() *Sandbox {
-	if len(m.sandboxes) == 0 || !m.sandboxes[0].Ready {
+	if len(m.sandboxes) == 0 || !m.sandboxes[0].Ready || !m.sandboxes[0].complete {
 		return nil
 	}
 	return &m.sandboxes[0]
+}
+
+func startsSandbox(a Action) bool {
+	_, ok := a.(StartSandbox)
+	return ok
 }
 
 // renew replaces a sandbox that died, or makes the first one. Init containers
@@ -138,8 +146,12 @@ func (m *Machine) renew() {
 	if len(m.sandboxes) > 0 {
 		attempt = m.sandboxes[0].Attempt + 1
 	}
+	if m.now.Before(m.againAt) {
+		m.wakeAt(m.againAt)
+		return
+	}
 	a := StartSandbox{Attempt: attempt}
-	if m.tasks[a] == nil && attempt > 0 {
+	if m.again.delay == 0 && attempt > 0 {
 		m.emit(Note{Reason: "SandboxChanged", Message: "Pod sandbox changed, it will be killed and re-created."})
 	}
 	m.do(a)

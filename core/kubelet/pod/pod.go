@@ -8,8 +8,11 @@
 //
 // Promises:
 //   - an action is never asked for again while it is in flight;
-//   - a container is created only in a ready sandbox, after the init containers,
-//     and only while no other container of that name may be running;
+//   - a container is created only in a ready sandbox that is complete: its
+//     StartSandbox has succeeded, or it was there before the Machine. That the
+//     runtime tells of one says nothing of its firewall;
+//   - a container is created after the init containers, and only while no other
+//     container of that name may be running;
 //   - what was found running at start is adopted: nothing is restarted unless
 //     its definition changed or it fails its probes;
 //   - a pod that ends is killed first, then reported, then forgotten; at each of
@@ -158,6 +161,9 @@ type Sandbox struct {
 	IPs     []string
 
 	seen time.Time
+	// complete is set once its StartSandbox went through, or where it was there before
+	// the Machine. What else is seen is half made, or was refused.
+	complete bool
 	// stopped is set once StopSandbox went through: a sandbox that is not ready
 	// may still hold its network.
 	stopped bool

@@ -18,15 +18,17 @@ import (
 // world is a runtime and an API with one pod, and a clock that stands still
 // until it is moved. It carries out what the machine asks for.
 type world struct {
-	now     time.Time
-	m       *pod.Machine
-	p       *corev1.Pod
-	boxes   map[string]*pod.Sandbox
-	conts   map[string]*pod.Container
-	order   []string // of containers made
-	serial  int
-	flight  []pod.Action
-	story   []string // what was done, in words
+	now    time.Time
+	m      *pod.Machine
+	p      *corev1.Pod
+	boxes  map[string]*pod.Sandbox
+	conts  map[string]*pod.Container
+	order  []string // of containers made
+	serial int
+	flight []pod.Action
+	story  []string // what was done, in words
+	// partial are the sandboxes that were never answered for.
+	partial map[string]bool
 	deleted bool     // from the API
 	broken  []string // promises that were not kept
 	fail    func(pod.Action) error
@@ -36,7 +38,7 @@ type world struct {
 var errTest = errors.New("it does not work")
 
 func newWorld(p *corev1.Pod) *world {
-	w := &world{now: time.Unix(1_000_000, 0), p: p, boxes: map[string]*pod.Sandbox{}, conts: map[string]*pod.Container{}}
+	w := &world{now: time.Unix(1_000_000, 0), p: p, boxes: map[string]*pod.Sandbox{}, conts: map[string]*pod.Container{}, partial: map[string]bool{}}
 	w.start()
 	return w
 }
@@ -45,6 +47,7 @@ func newWorld(p *corev1.Pod) *world {
 func (w *world) start() {
 	w.m = pod.NewMachine(w.p, w.snapshot(), w.now, pod.Options{})
 	w.flight = nil
+	clear(w.partial) // who starts containers in what it found is the runtime's firewall to judge
 	w.step(pod.Tick{})
 }
 
@@ -85,7 +88,7 @@ func (w *world) step(ev pod.Event) {
 
 func (w *world) checkCreate(a pod.Create) {
 	b := w.boxes[a.Sandbox]
-	if b == nil || !b.Ready {
+	if b == nil || !b.Ready || w.partial[a.Sandbox] {
 		w.breach("%s is created in a sandbox that is not ready", a.Container)
 	}
 	for _, c := range w.conts {
@@ -168,9 +171,8 @@ func (w *world) carryOut(a pod.Action) pod.Done {
 	case pod.Admit, pod.Grant:
 		d.Refused, d.Reason = w.refuse != "", w.refuse
 	case pod.StartSandbox:
-		w.serial++
-		b := &pod.Sandbox{ID: fmt.Sprintf("box-%d", w.serial), Attempt: a.Attempt, Ready: true, Created: w.now, IPs: []string{"10.0.0.1"}}
-		w.boxes[b.ID] = b
+		b := w.half(a)
+		delete(w.partial, b.ID)
 		c := *b
 		d.Sandbox = &c
 		w.story = append(w.story, "sandbox")
@@ -232,6 +234,30 @@ func (w *world) carryOut(a pod.Action) pod.Done {
 		w.deleted = true
 	}
 	return d
+}
+
+// half makes a sandbox of which the runtime tells before its StartSandbox has ended.
+func (w *world) half(a pod.StartSandbox) *pod.Sandbox {
+	for id := range w.partial {
+		if b := w.boxes[id]; b != nil && b.Attempt == a.Attempt && b.Ready {
+			return b
+		}
+	}
+	w.serial++
+	b := &pod.Sandbox{ID: fmt.Sprintf("box-%d", w.serial), Attempt: a.Attempt, Ready: true, Created: w.now, IPs: []string{"10.0.0.1"}}
+	w.boxes[b.ID], w.partial[b.ID] = b, true
+	return b
+}
+
+// tellEarly has the runtime tell of a sandbox that is not complete.
+func (w *world) tellEarly() {
+	for _, a := range w.flight {
+		if a, ok := a.(pod.StartSandbox); ok {
+			w.half(a)
+			w.observe()
+			return
+		}
+	}
 }
 
 func (w *world) hash(name string) string {

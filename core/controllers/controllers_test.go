@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -248,6 +249,51 @@ func TestWritten(t *testing.T) {
 	w.Record(at("9"))
 	if !w.Seen(at("10")) {
 		t.Error("10 is newer than 9")
+	}
+}
+
+// A write that was not answered may have been made: the cache must show what the server had
+// after it. One that the server refused was not made, and costs no read.
+func TestWrittenWithoutAnswer(t *testing.T) {
+	pods := corev1.Resource("pods")
+	at := func(uid types.UID, version string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: uid, ResourceVersion: version}}
+	}
+	lost, unreachable := errors.New("connection reset by peer"), errors.New("unreachable")
+	for _, c := range []struct {
+		about  string
+		failed error
+		live   *corev1.Pod
+		fails  error
+		want   error
+		reads  int
+	}{
+		{about: "refused: a conflict", failed: apierrors.NewConflict(pods, "p", nil)},
+		{about: "refused: forbidden", failed: apierrors.NewForbidden(pods, "p", nil)},
+		{about: "answered"},
+		{about: "lost, and made", failed: lost, live: at("u", "12"), want: ErrStale, reads: 1},
+		{about: "lost, and not made", failed: lost, live: at("u", "10"), reads: 1},
+		{about: "timed out in the server, and made", failed: apierrors.NewTimeoutError("t", 1), live: at("u", "12"), want: ErrStale, reads: 1},
+		{about: "an error of the store, and made", failed: apierrors.NewInternalError(lost), live: at("u", "12"), want: ErrStale, reads: 1},
+		{about: "lost, and deleted since", failed: lost, fails: apierrors.NewNotFound(pods, "p"), want: ErrStale, reads: 1},
+		{about: "lost, and made anew since", failed: lost, live: at("v", "12"), want: ErrStale, reads: 1},
+		{about: "lost, and nobody answers", failed: lost, fails: unreachable, want: unreachable, reads: 1},
+	} {
+		w := NewWritten()
+		w.Failed(at("u", "10"), c.failed)
+		reads := 0
+		fresh := func(context.Context) (metav1.Object, error) { reads++; return c.live, c.fails }
+		if err := w.Sure(t.Context(), at("u", "10"), fresh); !errors.Is(err, c.want) || reads != c.reads {
+			t.Errorf("%s: %v after %d reads, want %v after %d", c.about, err, reads, c.want, c.reads)
+		}
+		if c.live != nil && c.live.UID == "u" {
+			if err := w.Sure(t.Context(), c.live, fresh); err != nil || reads != 1 {
+				t.Errorf("%s: %v after %d reads once the cache shows it", c.about, err, reads)
+			}
+		}
+		if w.Forget("u"); len(w.by)+len(w.doubted) != 0 {
+			t.Errorf("%s: remembered: %v, %v", c.about, w.by, w.doubted)
+		}
 	}
 }
 

@@ -3,10 +3,13 @@
 package controllers
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -16,13 +19,18 @@ import (
 // tell a cache that shows its last write from one that doesn't yet. Optimistic
 // locking alone is not enough where one decision rests on several objects: the
 // one that is stale may not be the one that is written next.
+//
+// A write whose answer was lost may have been made all the same. Whoever decides over
+// several objects reports its failed writes by Failed, and asks Sure instead of Seen.
 type Written struct {
 	mu      sync.Mutex
 	by      map[types.UID]string
+	doubted map[types.UID]struct{}
 	created map[types.UID][]Creation // by owner
 }
 
-// Creation is an object that was created and that the cache has not shown yet.
+// Creation is an object that was created and that the cache has not shown yet. One without
+// a UID, and without a time, was not answered: the server must be asked whether it is there.
 type Creation struct {
 	UID   types.UID
 	Name  string
@@ -31,7 +39,7 @@ type Creation struct {
 
 // NewWritten returns an empty memory.
 func NewWritten() *Written {
-	return &Written{by: map[types.UID]string{}, created: map[types.UID][]Creation{}}
+	return &Written{by: map[types.UID]string{}, doubted: map[types.UID]struct{}{}, created: map[types.UID][]Creation{}}
 }
 
 // RecordCreated remembers an object created for an owner, until Appeared.
@@ -87,10 +95,72 @@ func (w *Written) Seen(cached metav1.Object) bool {
 	return true
 }
 
+// Failed remembers that a write of the object ended with err, unless err says that the
+// server did not make it.
+func (w *Written) Failed(obj metav1.Object, err error) {
+	if !mayBeMade(err) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.doubted[obj.GetUID()] = struct{}{}
+}
+
+// FailedCreate remembers, until Appeared, that the creation of an object for an owner ended
+// with err, unless err says that the server did not make it.
+func (w *Written) FailedCreate(owner types.UID, obj metav1.Object, err error) {
+	if !mayBeMade(err) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.created[owner] = append(w.created[owner], Creation{Name: obj.GetName()})
+}
+
+// mayBeMade reports whether a write that ended with err may have been made: the answer
+// did not come, or the server itself does not know what its store did.
+func mayBeMade(err error) bool {
+	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout,
+		metav1.StatusReasonInternalError, metav1.StatusReasonServiceUnavailable:
+		return err != nil
+	default:
+		return false
+	}
+}
+
+// Sure is nil where the cached object is at least as new as what was written, and ErrStale
+// where it is not. After a write that Failed it reads the object from the server once, by
+// fresh, to learn which version the cache must show.
+func (w *Written) Sure(ctx context.Context, cached metav1.Object, fresh func(context.Context) (metav1.Object, error)) error {
+	uid := cached.GetUID()
+	w.mu.Lock()
+	_, doubted := w.doubted[uid]
+	w.mu.Unlock()
+	if doubted {
+		live, err := fresh(ctx)
+		if apierrors.IsNotFound(err) || (err == nil && live.GetUID() != uid) {
+			return ErrStale // it is gone, which the cache will show
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s/%s, a write of which was not answered: %w", cached.GetNamespace(), cached.GetName(), err)
+		}
+		w.mu.Lock()
+		delete(w.doubted, uid)
+		w.by[uid] = live.GetResourceVersion()
+		w.mu.Unlock()
+	}
+	if !w.Seen(cached) {
+		return ErrStale
+	}
+	return nil
+}
+
 // Forget drops what was written to an object, or created for it, that is gone.
 func (w *Written) Forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.by, uid)
+	delete(w.doubted, uid)
 	delete(w.created, uid)
 }

@@ -162,8 +162,8 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	if err != nil {
 		return err
 	}
-	if ok, err := c.upToDate(ctx, d, owned); err != nil || !ok {
-		return cmp.Or(err, controllers.ErrStale)
+	if err := c.upToDate(ctx, d, owned); err != nil {
+		return err
 	}
 	p := decide(situation{
 		deployment: d,
@@ -208,34 +208,45 @@ func (c *Controller) fresh(d *appsv1.Deployment) func(context.Context) (metav1.O
 	}
 }
 
+func (c *Controller) freshSet(rs *appsv1.ReplicaSet) func(context.Context) (metav1.Object, error) {
+	return func(ctx context.Context) (metav1.Object, error) {
+		return c.client.AppsV1().ReplicaSets(rs.Namespace).Get(ctx, rs.Name, metav1.GetOptions{})
+	}
+}
+
 // unseenFor is after how long the server is asked about a set that we created and
 // that the watch doesn't show: somebody may have deleted it at once.
 const unseenFor = 5 * time.Second
 
-// upToDate reports whether the cache shows all that we wrote. A set that is missing
-// from it would not be counted, and its pods would come on top of the surge.
-func (c *Controller) upToDate(ctx context.Context, d *appsv1.Deployment, owned []*appsv1.ReplicaSet) (bool, error) {
-	ok := c.written.Seen(d)
+// upToDate is nil where the cache shows all that we wrote, and controllers.ErrStale where
+// it doesn't. A set that is missing from it would not be counted, and its pods would come
+// on top of the surge.
+func (c *Controller) upToDate(ctx context.Context, d *appsv1.Deployment, owned []*appsv1.ReplicaSet) error {
+	err := c.written.Sure(ctx, d, c.fresh(d))
 	for _, rs := range owned {
-		ok = c.written.Seen(rs) && ok
+		err = cmp.Or(err, c.written.Sure(ctx, rs, c.freshSet(rs)))
 		c.written.Appeared(d.UID, rs.UID)
 	}
 	for _, made := range c.written.Unseen(d.UID) {
 		if time.Since(made.Since) < unseenFor {
-			ok = false
+			err = cmp.Or(err, controllers.ErrStale)
 			continue
 		}
-		rs, err := c.client.AppsV1().ReplicaSets(d.Namespace).Get(ctx, made.Name, metav1.GetOptions{})
+		rs, getErr := c.client.AppsV1().ReplicaSets(d.Namespace).Get(ctx, made.Name, metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err) || (err == nil && (rs.UID != made.UID || !metav1.IsControlledBy(rs, d))):
+		case getErr != nil && !apierrors.IsNotFound(getErr):
+			return fmt.Errorf("looking for replica set %s: %w", made.Name, getErr)
+		case getErr != nil || !metav1.IsControlledBy(rs, d) || (made.UID != "" && rs.UID != made.UID):
 			c.written.Appeared(d.UID, made.UID)
-		case err != nil:
-			return false, fmt.Errorf("looking for replica set %s: %w", made.Name, err)
+		case made.UID == "":
+			c.written.Appeared(d.UID, "")
+			c.written.RecordCreated(d.UID, rs)
+			err = cmp.Or(err, controllers.ErrStale)
 		default:
-			ok = false
+			err = cmp.Or(err, controllers.ErrStale)
 		}
 	}
-	return ok, nil
+	return err
 }
 
 func (c *Controller) oldPods(owned []*appsv1.ReplicaSet, current *appsv1.ReplicaSet) bool {
@@ -267,6 +278,7 @@ func (c *Controller) carryOut(ctx context.Context, d *appsv1.Deployment, p plan)
 	for _, rs := range p.update {
 		updated, err := c.client.AppsV1().ReplicaSets(rs.Namespace).Update(ctx, rs, metav1.UpdateOptions{})
 		if err != nil {
+			c.written.Failed(rs, err)
 			return fmt.Errorf("updating replica set %s: %w", rs.Name, err)
 		}
 		c.written.Record(updated)
@@ -284,6 +296,7 @@ func (c *Controller) carryOut(ctx context.Context, d *appsv1.Deployment, p plan)
 	if p.rewrite != nil {
 		updated, err := c.client.AppsV1().Deployments(d.Namespace).Update(ctx, p.rewrite, metav1.UpdateOptions{})
 		if err != nil {
+			c.written.Failed(d, err)
 			return fmt.Errorf("rolling back: %w", err)
 		}
 		c.written.Record(updated)
@@ -311,6 +324,7 @@ func (c *Controller) writeStatus(ctx context.Context, d *appsv1.Deployment) erro
 		return nil // it was deleted meanwhile
 	}
 	if err != nil {
+		c.written.Failed(d, err)
 		return fmt.Errorf("updating status: %w", err)
 	}
 	c.written.Record(updated)
@@ -345,6 +359,7 @@ func (c *Controller) createSet(ctx context.Context, d *appsv1.Deployment, p plan
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return err
 	}
+	c.written.FailedCreate(d.UID, p.create, err)
 	message := fmt.Sprintf("Failed to create new replica set %q: %v", p.create.Name, err)
 	c.recorder.Event(d, corev1.EventTypeWarning, reasonCreateFailed, message)
 	if !hasDeadline(d) {

@@ -4,7 +4,10 @@ package deployment
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"testing"
@@ -22,7 +25,7 @@ import (
 
 // world is a server with a Deployment, its sets and their pods; a ReplicaSet
 // controller; and a Deployment controller whose cache shows each object as it was
-// some time ago, and which may die between any two writes.
+// some time ago, and which may die between any two writes, or hear nothing of one.
 type world struct {
 	version int
 	d       *appsv1.Deployment
@@ -46,21 +49,34 @@ func (w *world) restart() {
 	}
 }
 
-// reconcile does what the controller does, and dies after so many writes.
-func (w *world) reconcile(writes int, now time.Time) {
+var errLost = errors.New("connection reset by peer")
+
+// sure is what Written.Sure says of a cached object that is live on the server.
+func (w *world) sure(cached, live metav1.Object) bool {
+	return w.written.Sure(context.Background(), cached, func(context.Context) (metav1.Object, error) { return live, nil }) == nil
+}
+
+// reconcile does what the controller does until so many writes were answered. Then it dies
+// before the next write, or (lost) does not hear of it although it is made. What is left of
+// the writes is below zero then.
+func (w *world) reconcile(writes int, lost bool, now time.Time) int {
 	var owned []*appsv1.ReplicaSet
 	for _, rs := range w.cached {
 		owned = append(owned, rs)
 	}
 	slices.SortFunc(owned, func(a, b *appsv1.ReplicaSet) int { return cmp.Compare(a.Name, b.Name) })
-	if !w.written.Seen(w.cachedD) || slices.ContainsFunc(owned, func(rs *appsv1.ReplicaSet) bool { return !w.written.Seen(rs) }) {
-		return
+	if !w.sure(w.cachedD, w.d) || slices.ContainsFunc(owned, func(rs *appsv1.ReplicaSet) bool { return !w.sure(rs, w.sets[rs.Name]) }) {
+		return writes
 	}
 	for _, rs := range owned {
 		w.written.Appeared(w.d.UID, rs.UID)
 	}
-	if len(w.written.Unseen(w.d.UID)) > 0 {
-		return
+	if unseen := w.written.Unseen(w.d.UID); len(unseen) > 0 {
+		if made := unseen[0]; made.UID == "" {
+			w.written.Appeared(w.d.UID, "")
+			w.written.RecordCreated(w.d.UID, w.sets[made.Name])
+		}
+		return writes
 	}
 	p := decide(situation{deployment: w.cachedD, owned: owned, now: now, oldPods: func(current *appsv1.ReplicaSet) bool {
 		for name, pods := range w.pods {
@@ -71,48 +87,65 @@ func (w *world) reconcile(writes int, now time.Time) {
 		return false
 	}})
 	dies := func() bool {
-		if writes--; writes < 0 {
+		if writes--; writes < 0 && !lost {
 			w.restart()
 			return true
 		}
 		return false
 	}
+	unanswered := func() bool { return writes < 0 }
 	if p.create != nil {
 		if dies() || w.sets[p.create.Name] != nil {
-			return
+			return writes
 		}
 		rs := p.create.DeepCopy()
 		rs.UID, rs.CreationTimestamp, rs.Generation = types.UID(rs.Name), metav1.NewTime(now), 1
 		w.stamp(rs)
 		w.sets[rs.Name] = rs
+		if unanswered() {
+			w.written.FailedCreate(w.d.UID, rs, errLost)
+			return writes
+		}
 		w.written.RecordCreated(w.d.UID, rs)
 	}
 	for _, rs := range p.update {
 		if dies() || w.sets[rs.Name].ResourceVersion != rs.ResourceVersion {
-			return // a conflict
+			return writes // a conflict
 		}
 		next := rs.DeepCopy()
 		next.Generation++
 		w.stamp(next)
 		w.sets[rs.Name] = next
+		if unanswered() {
+			w.written.Failed(rs, errLost)
+			return writes
+		}
 		w.written.Record(next)
 	}
 	for _, rs := range p.remove {
 		if dies() {
-			return
+			return writes
 		}
 		if len(w.pods[rs.Name]) > 0 {
 			panic("a set with pods is cleaned up")
 		}
 		delete(w.sets, rs.Name)
 		delete(w.cached, rs.Name)
+		if unanswered() {
+			return writes
+		}
 	}
 	if p.status == nil || dies() || w.d.ResourceVersion != p.status.ResourceVersion {
-		return
+		return writes
 	}
 	w.d.Status, w.d.Annotations = p.status.Status, p.status.Annotations
 	w.stamp(w.d)
+	if unanswered() {
+		w.written.Failed(w.d, errLost)
+		return writes
+	}
 	w.written.Record(w.d)
+	return writes
 }
 
 // replicaSets lets the other controller act on one set.
@@ -174,7 +207,7 @@ func (w *world) names() []string {
 	return names
 }
 
-// Templates change at any time, caches are stale, the controller dies: at no
+// Templates change at any time, caches are stale, the controller dies, answers are lost: at no
 // moment are there more pods than replicas + maxSurge, nor fewer available than
 // replicas - maxUnavailable. In the end all pods are new.
 func TestLimitsHold(t *testing.T) {
@@ -195,7 +228,7 @@ func TestLimitsHold(t *testing.T) {
 			for range 60 {
 				now = now.Add(time.Second)
 				w.restart()
-				w.reconcile(1000, now)
+				w.reconcile(1000, false, now)
 				for _, name := range w.names() {
 					w.replicaSets(name)
 					for i := range w.pods[name] {
@@ -234,7 +267,7 @@ func TestLimitsHold(t *testing.T) {
 					w.cached[name] = w.sets[name]
 				}
 			default:
-				w.reconcile(rapid.IntRange(0, 5).Draw(t, "writes before death"), now)
+				w.reconcile(rapid.IntRange(0, 5).Draw(t, "answered writes"), rapid.Bool().Draw(t, "lost"), now)
 			}
 			if n := w.wanted(); n > maxPods {
 				t.Fatalf("%d pods asked for, at most %d may be", n, maxPods)
@@ -259,4 +292,57 @@ func TestLimitsHold(t *testing.T) {
 			t.Fatalf("not complete: %+v", w.d.Status)
 		}
 	})
+}
+
+// The answer to each write of a rollout is lost once, and the template changes before the
+// cache shows what became of it: there are not more pods than replicas + maxSurge then, and in
+// the end all are new.
+func TestLostAnswers(t *testing.T) {
+	for answered := range 100 {
+		d := nginx(2)
+		d.UID, d.Generation = "d", 1
+		w := &world{d: d, sets: map[string]*appsv1.ReplicaSet{}, pods: map[string][]bool{}}
+		w.stamp(d)
+		w.restart()
+		now := time.Unix(1_800_000_000, 0)
+		change := func(image string) {
+			w.d = w.d.DeepCopy()
+			w.d.Spec.Template.Spec.Containers[0].Image = image
+			w.d.Generation++
+			w.stamp(w.d)
+			w.cachedD = w.d.DeepCopy()
+		}
+		rollOut := func(writes int) int {
+			for range 60 {
+				now = now.Add(time.Second)
+				w.cachedD, w.cached = w.d.DeepCopy(), maps.Clone(w.sets)
+				if writes = w.reconcile(writes, true, now); writes < 0 {
+					break
+				}
+				for _, name := range w.names() {
+					w.replicaSets(name)
+					for i := range w.pods[name] {
+						w.pods[name][i] = true
+					}
+				}
+			}
+			return writes
+		}
+		rollOut(1000)
+		change("nginx:2")
+		left := rollOut(answered)
+		change("nginx:3")
+		w.reconcile(1000, false, now)
+		if n, most := w.wanted(), 2+maxSurge(d); n > most {
+			t.Errorf("the answer to write %d was lost: %d pods asked for, at most %d may be", answered+1, n, most)
+		}
+		rollOut(1000)
+		if current := newSet(w.d); len(w.pods[current.Name]) != 2 || w.wanted() != 2 {
+			t.Errorf("the answer to write %d was lost: in the end %v", answered+1, w.pods)
+		}
+		if left >= 0 {
+			return
+		}
+	}
+	t.Error("a rollout of two pods has more than 100 writes")
 }

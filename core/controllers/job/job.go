@@ -198,8 +198,8 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 		return err
 	}
 	controllers.About(ctx, jobKind.Kind, job)
-	if !c.written.Seen(job) {
-		return controllers.ErrStale
+	if err := c.written.Sure(ctx, job, c.fresh(job)); err != nil {
+		return err
 	}
 	if mode := job.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion && *mode != batchv1.IndexedCompletion {
 		c.recorder.Event(job, corev1.EventTypeWarning, "UnknownCompletionMode", "Skipped Job sync because completion mode is unknown")
@@ -316,6 +316,7 @@ func (c *Controller) writeStatus(ctx context.Context, job *batchv1.Job, p plan) 
 		return job, nil
 	}
 	if err != nil {
+		c.written.Failed(job, err)
 		return nil, fmt.Errorf("updating status: %w", err)
 	}
 	c.written.Record(updated)

@@ -142,7 +142,11 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	if err != nil {
 		return err
 	}
-	if !c.written.Seen(set) || !c.expected.Satisfied(key) {
+	fresh := c.fresh(set)
+	if err := c.written.Sure(ctx, set, fresh); err != nil {
+		return err
+	}
+	if !c.expected.Satisfied(key) {
 		return controllers.ErrStale
 	}
 	controllers.About(ctx, setKind.Kind, set)
@@ -150,7 +154,6 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	if !ok {
 		return nil
 	}
-	fresh := c.fresh(set)
 	history, err := c.revisions.Owned(ctx, set, setKind, selector, fresh)
 	if err != nil {
 		return err
@@ -430,6 +433,7 @@ func (c *Controller) writeStatus(ctx context.Context, set *appsv1.StatefulSet, s
 		return nil
 	}
 	if err != nil {
+		c.written.Failed(set, err)
 		return fmt.Errorf("updating status: %w", err)
 	}
 	c.written.Record(updated)

@@ -4,12 +4,8 @@ package imagereview
 
 import (
 	"encoding/json"
-	"encoding/pem"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -51,18 +47,9 @@ func reviewer(t *testing.T, asked *atomic.Int32) *httptest.Server {
 
 func settings(t *testing.T, s *httptest.Server) *pluginconfig.ImagePolicy {
 	t.Helper()
-	dir := t.TempDir()
-	ca, file := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n", s.URL+"/images", ca)
-	for name, data := range map[string][]byte{
-		ca:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
-		file: []byte(text),
-	} {
-		if err := os.WriteFile(name, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	return &pluginconfig.ImagePolicy{
+		KubeConfigFile: dialtest.Kubeconfig(t, s, s.URL+"/images", ""), AllowTTL: time.Minute, DenyTTL: time.Minute, RetryBackoff: time.Millisecond,
 	}
-	return &pluginconfig.ImagePolicy{KubeConfigFile: file, AllowTTL: time.Minute, DenyTTL: time.Minute, RetryBackoff: time.Millisecond}
 }
 
 // TestTheServiceThatDecidesOnImagesIsAskedByThePolicy: its answers are bounded, it leads the

@@ -5,9 +5,7 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -304,17 +302,7 @@ func receiver(t *testing.T) (kubeconfig string, events <-chan auditv1.Event) {
 		}
 	}))
 	t.Cleanup(hook.Close)
-	dir := t.TempDir()
-	ca := filepath.Join(dir, "ca.crt")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	kubeconfig = filepath.Join(dir, "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: h, cluster: {server: %s, certificate-authority: %s}}]\nusers: [{name: u}]\ncontexts: [{name: c, context: {cluster: h, user: u}}]\ncurrent-context: c\n", hook.URL, ca)
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return kubeconfig, got
+	return dialtest.Kubeconfig(t, hook, hook.URL, ""), got
 }
 
 func TestAWebhookGetsEventsAlsoAfterItFailedAndLargeOnesWithoutBodies(t *testing.T) {

@@ -4,18 +4,17 @@ package authn
 
 import (
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/dial/dialtest"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 )
@@ -54,18 +53,7 @@ func newKnower(tb testing.TB, known map[string]authenticationv1.TokenReviewStatu
 // kubeconfig says how to reach the service.
 func (k *knower) kubeconfig(tb testing.TB) string {
 	tb.Helper()
-	dir := tb.TempDir()
-	ca, file := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}]\nusers: [{name: u, user: {token: apiserver}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n", k.URL+"/review", ca)
-	for name, data := range map[string][]byte{
-		ca:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: k.Certificate().Raw}),
-		file: []byte(text),
-	} {
-		if err := os.WriteFile(name, data, 0o600); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	return file
+	return dialtest.Kubeconfig(tb, k.Server, k.URL+"/review", "apiserver")
 }
 
 func TestAServiceKnowsTokens(t *testing.T) {

@@ -5,7 +5,6 @@ package authz
 import (
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/wasmplane/wasmplane/core/dial"
+	"github.com/wasmplane/wasmplane/core/dial/dialtest"
 )
 
 type fixed struct {
@@ -99,13 +99,8 @@ func TestAWebhookIsAskedWhereItMatchesAndItsAnswerIsKept(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(review)
 	}))
 	defer hook.Close()
-	dir := t.TempDir()
-	ca := filepath.Join(dir, "ca.crt")
-	kubeconfig := filepath.Join(dir, "hook.kubeconfig")
-	for file, text := range map[string]string{
-		ca:         string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})),
-		kubeconfig: fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: h, cluster: {server: %s, certificate-authority: %s}}]\nusers: [{name: u}]\ncontexts: [{name: c, context: {cluster: h, user: u}}]\ncurrent-context: c\n", hook.URL, ca),
-		filepath.Join(dir, "authz.yaml"): fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
+	file, kubeconfig := filepath.Join(t.TempDir(), "authz.yaml"), dialtest.Kubeconfig(t, hook, hook.URL, "")
+	text := fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
 kind: AuthorizationConfiguration
 authorizers:
 - type: Webhook
@@ -119,17 +114,15 @@ authorizers:
     matchConditions:
     - expression: has(request.resourceAttributes) && request.resourceAttributes.namespace == 'guarded'
 - {type: RBAC, name: rbac}
-`, kubeconfig),
-	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+`, kubeconfig)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	entries, err := LoadFile(filepath.Join(dir, "authz.yaml"), dial.Operator(nil))
+	entries, err := LoadFile(file, dial.Operator(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if files := WebhookFiles(filepath.Join(dir, "authz.yaml")); !slices.Equal(files, []string{kubeconfig}) {
+	if files := WebhookFiles(file); !slices.Equal(files, []string{kubeconfig}) {
 		t.Errorf("files %q", files)
 	}
 	chain, err := NewChain(Arrange(entries, Native{Node: fixed{"Node", NoOpinion}, RBAC: fixed{"RBAC", Allow}}, nil, nil)...)

@@ -59,17 +59,25 @@ func (s *Server) endless(w http.ResponseWriter) {
 }
 
 // CA is the server's certificate in PEM.
-func (s *Server) CA() []byte {
+func (s *Server) CA() []byte { return authority(s.Server) }
+
+func authority(s *httptest.Server) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
 // Kubeconfig is a file that leads to a place with the server's certificate.
 func (s *Server) Kubeconfig(tb testing.TB, url string) string {
 	tb.Helper()
+	return Kubeconfig(tb, s.Server, url, "secret")
+}
+
+// Kubeconfig is a file that leads to url with the certificate of a server, by a bearer token; "" = without credentials.
+func Kubeconfig(tb testing.TB, s *httptest.Server, url, token string) string {
+	tb.Helper()
 	dir := tb.TempDir()
 	ca, file := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}]\nusers: [{name: u, user: {token: secret}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n", url, ca)
-	for name, data := range map[string][]byte{ca: s.CA(), file: []byte(text)} {
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}]\nusers: [{name: u, user: {token: %q}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n", url, ca, token)
+	for name, data := range map[string][]byte{ca: authority(s), file: []byte(text)} {
 		if err := os.WriteFile(name, data, 0o600); err != nil {
 			tb.Fatal(err)
 		}

@@ -117,14 +117,14 @@ func TestOthersAreNotToldOfOtherNamespaces(t *testing.T) {
 		pod("secret-project", on("a"), func(p *corev1.Pod) { p.Namespace, p.DeletionTimestamp = "others", &metav1.Time{Time: time.Unix(9, 0)} }),
 	}}
 	a := ask(t, c, "pod/p")
-	if !strings.Contains(a.Cause, "others/secret-project") || strings.Contains(a.Told(), "secret-project") || !strings.Contains(a.Told(), "it gets node a") {
-		t.Errorf("%q, and others are told %q", a.Cause, a.Told())
+	if !strings.Contains(a.Cause, "others/secret-project") || strings.Contains(a.Public(), "secret-project") || !strings.Contains(a.Public(), "it gets node a") {
+		t.Errorf("%q, and others may read %q", a.Cause, a.Public())
 	}
 	c = &why.Cluster{Nodes: []*corev1.Node{node("a", func(n *corev1.Node) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: "volume of others/secret-project is stuck"}}
 	})}, Pods: []*corev1.Pod{pod("p", unready)}}
-	if a := ask(t, c, "pod/p"); !strings.Contains(a.Cause, "secret-project") || a.Told() != "its node a is not ready" {
-		t.Errorf("%q, and others are told %q", a.Cause, a.Told())
+	if a := ask(t, c, "pod/p"); !strings.Contains(a.Cause, "secret-project") || a.Public() != "its node a is not ready" {
+		t.Errorf("%q, and others may read %q", a.Cause, a.Public())
 	}
 }
 

@@ -89,7 +89,7 @@ func (e *explainer) onNode(p *corev1.Pod) *Answer {
 			or("delete it, so that its controller makes another", "kubectl delete pod %s -n %s --grace-period=0 --force", p.Name, p.Namespace)
 	}
 	if a := e.explainNode(n); !a.Well && !nodeReady(n) {
-		return a.of("its node %s is not ready", n.Name).telling("its node %s is not ready", n.Name)
+		return a.of("its node %s is not ready", n.Name).publicly("its node %s is not ready", n.Name)
 	}
 	return nil
 }

@@ -57,16 +57,16 @@ type Answer struct {
 	// Unknown is what could not be found out.
 	Unknown []string `json:"unknown,omitempty"`
 
-	told string // see Told
+	public string // see Public
 }
 
-// Told is the cause as it may be told to everybody who reads events of the object's namespace, who may read less than
-// whoever asked: without objects of other namespaces. "" = nothing.
-func (a *Answer) Told() string { return cmp.Or(a.told, a.Cause) }
+// Public is the cause for everybody who reads events of the object's namespace, who may read less than
+// whoever asked: without objects of other namespaces.
+func (a *Answer) Public() string { return cmp.Or(a.public, a.Cause) }
 
-// telling has others told this much of the cause.
-func (a *Answer) telling(format string, args ...any) *Answer {
-	a.told = fmt.Sprintf(format, args...)
+// publicly says how much of the cause others may read.
+func (a *Answer) publicly(format string, args ...any) *Answer {
+	a.public = fmt.Sprintf(format, args...)
 	return a
 }
 
@@ -155,7 +155,7 @@ func (e *NotFoundError) Error() string {
 
 // Write prints an answer for people. The first line is the cause.
 func (a *Answer) Write(w io.Writer) {
-	say := func(format string, words ...any) {
+	write := func(format string, words ...any) {
 		for i, word := range words {
 			if text, ok := word.(string); ok {
 				words[i] = printable(text)
@@ -163,28 +163,28 @@ func (a *Answer) Write(w io.Writer) {
 		}
 		fmt.Fprintf(w, format, words...)
 	}
-	say("%s: %s\n", strings.TrimPrefix(a.Namespace+"/", "/")+a.Object, a.Cause)
+	write("%s: %s\n", strings.TrimPrefix(a.Namespace+"/", "/")+a.Object, a.Cause)
 	for _, b := range a.Because {
-		say("  %s\n", b)
+		write("  %s\n", b)
 	}
 	for _, r := range a.Refused {
-		say("  %s: %s: %d nodes (%s)\n", cmp.Or(r.Plugin, "a plugin"), r.Reason, len(r.Nodes), facts.Some(r.Nodes))
+		write("  %s: %s: %d nodes (%s)\n", cmp.Or(r.Plugin, "a plugin"), r.Reason, len(r.Nodes), facts.Some(r.Nodes))
 	}
 	for _, r := range a.Preemption {
-		say("  preemption: %s: %d nodes (%s)\n", r.Reason, len(r.Nodes), facts.Some(r.Nodes))
+		write("  preemption: %s: %d nodes (%s)\n", r.Reason, len(r.Nodes), facts.Some(r.Nodes))
 	}
 	if len(a.Changes) > 0 {
-		say("What would let it go on:\n")
+		write("What would let it go on:\n")
 	}
 	for _, c := range a.Changes {
 		tried := ""
 		if c.Tried {
 			tried = " (tried on a copy of the cluster)"
 		}
-		say("  %s%s:\n    %s\n", c.What, tried, c.Command)
+		write("  %s%s:\n    %s\n", c.What, tried, c.Command)
 	}
 	for _, u := range a.Unknown {
-		say("Not known: %s\n", u)
+		write("Not known: %s\n", u)
 	}
 }
 
@@ -232,8 +232,8 @@ func (a *Answer) because(format string, args ...any) *Answer {
 
 // of is the answer of an object that waits for another one.
 func (a *Answer) of(format string, args ...any) *Answer {
-	if a.told != "" {
-		a.told = fmt.Sprintf(format, args...) + ": " + a.told
+	if a.public != "" {
+		a.public = fmt.Sprintf(format, args...) + ": " + a.public
 	}
 	a.Cause = fmt.Sprintf(format, args...) + ": " + a.Cause
 	return a

@@ -43,7 +43,7 @@ func record(ctx context.Context, set *client.Set, o *object, a *why.Answer) erro
 		return fmt.Errorf("read which object it is: %w", err)
 	}
 	now := metav1.Now()
-	sum := sha256.Sum256([]byte(string(about.UID) + "\x00" + amounts.ReplaceAllString(a.Told(), "#")))
+	sum := sha256.Sum256([]byte(string(about.UID) + "\x00" + amounts.ReplaceAllString(a.Public(), "#")))
 	event := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: eventsOf(o), Name: about.Name[:min(len(about.Name), nameMost)] + "." + hex.EncodeToString(sum[:8]),
@@ -51,7 +51,7 @@ func record(ctx context.Context, set *client.Set, o *object, a *why.Answer) erro
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: o.gvk.GroupVersion().String(), Kind: o.gvk.Kind, Namespace: o.namespace, Name: about.Name, UID: about.UID,
 		},
-		Type: corev1.EventTypeWarning, Reason: eventReason, Message: cut(a.Told()), Count: 1, FirstTimestamp: now, LastTimestamp: now,
+		Type: corev1.EventTypeWarning, Reason: eventReason, Message: cut(a.Public()), Count: 1, FirstTimestamp: now, LastTimestamp: now,
 		Source: corev1.EventSource{Component: eventReporter}, ReportingController: eventReporter,
 	}
 	_, err = set.Kube.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})

@@ -117,9 +117,9 @@ func (n *Node) listen(ctx context.Context, d *driver) (heard bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	err = pluginwatch.Each(ctx, stream.Recv, func(said *healthv1.NodeWatchResourcesResponse) error {
+	err = pluginwatch.Each(ctx, stream.Recv, func(update *healthv1.NodeWatchResourcesResponse) error {
 		heard = true
-		n.tell(d.name, n.health.take(d.name, said.GetDevices(), time.Now()))
+		n.tell(d.name, n.health.take(d.name, update.GetDevices(), time.Now()))
 		return nil
 	})
 	return heard, err

@@ -58,12 +58,12 @@ func (o *Options) empty() bool { return *o == Options{} }
 func Parse(values url.Values) (*Query, error) {
 	var q Query
 	var errs field.ErrorList
-	for _, asked := range values["query"] {
+	for _, word := range values["query"] {
 		switch {
-		case strings.ContainsAny(asked, `/\`):
-			q.Files = append(q.Files, asked)
-		case strings.TrimSpace(asked) != "":
-			q.Services = append(q.Services, asked)
+		case strings.ContainsAny(word, `/\`):
+			q.Files = append(q.Files, word)
+		case strings.TrimSpace(word) != "":
+			q.Services = append(q.Services, word)
 		}
 	}
 	if values.Has("query") && len(q.Files)+len(q.Services) == 0 {

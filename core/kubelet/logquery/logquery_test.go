@@ -58,13 +58,13 @@ func TestParse(t *testing.T) {
 			}
 		case err != nil:
 			t.Errorf("%q: %v", c.query, err)
-		case said(q) != c.want:
-			t.Errorf("%q asks for %q, want %q", c.query, said(q), c.want)
+		case described(q) != c.want:
+			t.Errorf("%q asks for %q, want %q", c.query, described(q), c.want)
 		}
 	}
 }
 
-func said(q *logquery.Query) string {
+func described(q *logquery.Query) string {
 	if q == nil {
 		return "-"
 	}

@@ -20,14 +20,14 @@ const (
 func Each[T any](ctx context.Context, receive func() (T, error), take func(T) error) error {
 	pace := rate.NewLimiter(rate.Every(every), burst)
 	for {
-		said, err := receive()
+		message, err := receive()
 		if err != nil {
 			return err
 		}
 		if err := pace.Wait(ctx); err != nil {
 			return err
 		}
-		if err := take(said); err != nil {
+		if err := take(message); err != nil {
 			return err
 		}
 	}

@@ -71,8 +71,8 @@ func readDatabase(file string, size int64) (applied uint64, err error) {
 	return applied, err
 }
 
-// late says why a store that has no others was not ready in time.
-func (s *Server) late(cfg ServerConfig) error {
+// notReady says why a store that has no others was not ready in time.
+func (s *Server) notReady(cfg ServerConfig) error {
 	if has := s.etcd.Server.CommittedIndex(); has < s.applied {
 		return fmt.Errorf("the store in %s is damaged: its log ends at entry %d, and its database has what was written up to entry %d: restore a backup, or move the directory away to start empty", cfg.Dir, has, s.applied)
 	}
@@ -82,10 +82,10 @@ func (s *Server) late(cfg ServerConfig) error {
 // leastRoom is less than etcd needs to write anything.
 const leastRoom = 1 << 20
 
-// crowded says that a directory's disk is full, if it is: part of an error, since what etcd then says sounds like damage.
-// Some of what said so may be free again, as etcd takes a log that it could not write away.
-func crowded(dir, said string) string {
-	if strings.Contains(said, unix.ENOSPC.Error()) {
+// diskFull is the end of an error about a directory whose disk is full, and empty otherwise: what etcd says then sounds like damage.
+// Its message is looked at first, as some room may be free again: etcd removes a log that it could not write.
+func diskFull(dir, message string) string {
+	if strings.Contains(message, unix.ENOSPC.Error()) {
 		return "; the disk is full: make room and start again"
 	}
 	var st unix.Statfs_t

@@ -55,7 +55,7 @@ type ServerConfig struct {
 	Logger   *slog.Logger // nil = discard
 
 	alone bool // forget all other members; see Survive
-	fatal func(said string)
+	fatal func(message string)
 }
 
 // Peers is what makes a member one of several.
@@ -107,9 +107,9 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 		}
 	}()
 	var started atomic.Bool
-	cfg.fatal = func(said string) {
+	cfg.fatal = func(message string) {
 		if started.Load() && cfg.Fatal != nil {
-			cfg.Fatal(fmt.Errorf("the store in %s cannot go on: %s%s", cfg.Dir, said, crowded(cfg.Dir, said)))
+			cfg.Fatal(fmt.Errorf("the store in %s cannot go on: %s%s", cfg.Dir, message, diskFull(cfg.Dir, message)))
 		}
 	}
 	e := cfg.embed(listen)
@@ -120,7 +120,7 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 		s.etcd, err = open(e)
 	}
 	if err != nil {
-		if full := crowded(cfg.Dir, err.Error()); full != "" {
+		if full := diskFull(cfg.Dir, err.Error()); full != "" {
 			return nil, fmt.Errorf("open the store in %s: %w%s", cfg.Dir, err, full)
 		}
 		return nil, fmt.Errorf("open the store in %s (if it is damaged, restore a backup, or move it away to start empty): %w", cfg.Dir, err)
@@ -214,7 +214,7 @@ func (s *Server) await(ctx context.Context, cfg ServerConfig) error {
 			return fmt.Errorf("start the store in %s: %w", cfg.Dir, context.Cause(ctx))
 		case <-patience:
 			if !others {
-				return s.late(cfg)
+				return s.notReady(cfg)
 			}
 			patience = nil
 			cfg.Progress("waiting for the other servers: more than half of all must run; if they are lost for good, `wasmplane restore --from-this-member` goes on with this one alone")

@@ -21,12 +21,12 @@ type hook func(string)
 
 // OnWrite implements zapcore.CheckWriteHook.
 func (h hook) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
-	said := e.Message
+	message := e.Message
 	for _, a := range toAttrs(fields) {
-		said += ": " + a.Value.String()
+		message += ": " + a.Value.String()
 	}
-	h(said)
-	panic(said)
+	h(message)
+	panic(message)
 }
 
 type slogCore struct{ log *slog.Logger }

@@ -68,7 +68,7 @@ func NewLoop[K comparable](env Env, name string, workers int, reconcile func(con
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry), workqueue.TypedRateLimitingQueueConfig[K]{
 				Name: name, DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
-					Name: name, Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: name, Queue: newTurns[K]()}),
+					Name: name, Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: name, Queue: newFairQueue[K]()}),
 				}),
 			}),
 		log:    log.With("controller", name),

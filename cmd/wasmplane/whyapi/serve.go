@@ -44,12 +44,12 @@ type Handler struct {
 	Trials func() Trials
 	Logger *slog.Logger
 
-	turns *turns
+	limiter *limiter
 }
 
 // NewHandler makes one ready to serve.
 func NewHandler(h Handler) *Handler {
-	h.turns = newTurns()
+	h.limiter = newLimiter()
 	return &h
 }
 
@@ -70,7 +70,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, errors.New("nobody is known to ask"))
 		return
 	}
-	end, wait, why := h.turns.begin(asker)
+	end, wait, why := h.limiter.begin(asker)
 	if end == nil { // a client comes again by itself
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 		fail(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, errors.New(why))

@@ -164,27 +164,27 @@ func TestQuestionsAreBounded(t *testing.T) {
 // After a long turn one rests for as long; others don't.
 func TestWhoAsksMuchRests(t *testing.T) {
 	now := time.Unix(0, 0)
-	turns := newTurns()
-	turns.now = func() time.Time { return now }
+	limiter := newLimiter()
+	limiter.now = func() time.Time { return now }
 	ann := &user.DefaultInfo{Name: "ann"}
-	end, _, _ := turns.begin(ann)
+	end, _, _ := limiter.begin(ann)
 	now = now.Add(briefly)
 	end()
-	if end, _, _ = turns.begin(ann); end == nil {
+	if end, _, _ = limiter.begin(ann); end == nil {
 		t.Fatal("a brief turn needs no rest")
 	}
 	now = now.Add(20 * time.Second)
 	end()
-	end, wait, why := turns.begin(ann)
+	end, wait, why := limiter.begin(ann)
 	if end != nil || wait != 20*time.Second || !strings.Contains(why, "20s") {
 		t.Errorf("%s, %q", wait, why)
 	}
-	if end, _, _ := turns.begin(&user.DefaultInfo{Name: "bob"}); end == nil {
+	if end, _, _ := limiter.begin(&user.DefaultInfo{Name: "bob"}); end == nil {
 		t.Error("another one has to rest too")
 	}
 	now = now.Add(20 * time.Second)
-	if end, _, _ = turns.begin(ann); end == nil || len(turns.rests) != 0 {
-		t.Errorf("the rest does not end: %v", turns.rests)
+	if end, _, _ = limiter.begin(ann); end == nil || len(limiter.rests) != 0 {
+		t.Errorf("the rest does not end: %v", limiter.rests)
 	}
 }
 

@@ -59,8 +59,8 @@ type embedding struct {
 	Key
 }
 
-func TestTurns(t *testing.T) {
-	q := newTurns[embedding]()
+func TestFairQueue(t *testing.T) {
+	q := newFairQueue[embedding]()
 	push := func(names ...string) {
 		for _, n := range names {
 			q.Push(embedding{Key: Key{Namespace: n[:1], Name: n[1:]}})
@@ -79,10 +79,10 @@ func TestTurns(t *testing.T) {
 	if want := []string{"a1", "b1", "c1", "a2", "b2", "d1", "a3", "a4"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if len(q.lines) != 0 || len(q.next) != 0 {
-		t.Errorf("left over: %v %v", q.lines, q.next)
+	if len(q.by) != 0 || len(q.next) != 0 {
+		t.Errorf("left over: %v %v", q.by, q.next)
 	}
-	flat := newTurns[string]() // keys that say nothing of namespaces
+	flat := newFairQueue[string]() // keys that say nothing of namespaces
 	flat.Push("x")
 	flat.Push("y")
 	if flat.Pop() != "x" || flat.Pop() != "y" {

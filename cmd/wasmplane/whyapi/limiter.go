@@ -16,15 +16,15 @@ import (
 // Bounds of the work for all questions together: a question may keep a processor busy for its whole time.
 const (
 	atOnce = 2
-	// reserved are further turns, for operators alone.
+	// reserved are further questions, for operators alone.
 	reserved = 1
 	// briefly is how long a question may take without a rest after it.
 	briefly = time.Second
 )
 
-// turns gives everybody a turn: nobody has two at once, and after a long one he rests for as
-// long as it took. So whoever asks all the time leaves a turn to others, and half of a processor.
-type turns struct {
+// limiter bounds the questions that are worked on: nobody has two at once, and after a long one he rests for as
+// long as it took. So whoever asks all the time leaves room for others, and half of a processor.
+type limiter struct {
 	now func() time.Time
 
 	mu    sync.Mutex
@@ -32,8 +32,8 @@ type turns struct {
 	rests map[string]time.Time // until when
 }
 
-func newTurns() *turns {
-	return &turns{now: time.Now, busy: map[string]bool{}, rests: map[string]time.Time{}}
+func newLimiter() *limiter {
+	return &limiter{now: time.Now, busy: map[string]bool{}, rests: map[string]time.Time{}}
 }
 
 // party is who counts as one. A namespace can make itself service accounts, as many as it likes.
@@ -44,35 +44,35 @@ func party(u user.Info) string {
 	return "user " + u.GetName()
 }
 
-// begin is a turn, which ends with a call of end; nil = not now, but after some time, with the reason.
-func (t *turns) begin(u user.Info) (end func(), wait time.Duration, why string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	who, most, now := party(u), atOnce, t.now()
+// begin lets a question in, which ends with a call of end; nil = not now, but after some time, with the reason.
+func (l *limiter) begin(u user.Info) (end func(), wait time.Duration, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	asker, most, now := party(u), atOnce, l.now()
 	operator := slices.ContainsFunc(u.GetGroups(), func(g string) bool { return g == user.SystemPrivilegedGroup || g == pki.AdminsGroup })
 	if operator {
 		most += reserved
 	}
-	for other, until := range t.rests {
+	for other, until := range l.rests {
 		if !now.Before(until) {
-			delete(t.rests, other)
+			delete(l.rests, other)
 		}
 	}
-	switch until, resting := t.rests[who]; {
-	case t.busy[who]:
+	switch until, resting := l.rests[asker]; {
+	case l.busy[asker]:
 		return nil, time.Second, "your last question is still being answered; ask again in a second"
 	case resting && !operator:
 		return nil, until.Sub(now), "your last question took long; ask again in " + until.Sub(now).Round(time.Second).String()
-	case len(t.busy) >= most:
+	case len(l.busy) >= most:
 		return nil, time.Second, "others are asking why; ask again in a second"
 	}
-	t.busy[who] = true
+	l.busy[asker] = true
 	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		delete(t.busy, who)
-		if took := t.now().Sub(now); took > briefly {
-			t.rests[who] = t.now().Add(took)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.busy, asker)
+		if took := l.now().Sub(now); took > briefly {
+			l.rests[asker] = l.now().Add(took)
 		}
 	}, 0, ""
 }

@@ -3,7 +3,6 @@
 package machine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,7 +98,7 @@ func (n *Networking) Proxy(ctx context.Context) error {
 // them: /proxyMode and its health. A proxy that is a process of its own does so beside its metrics; here
 // these are the whole process's, and are not for everybody.
 func (n *Networking) Status(ctx context.Context) error {
-	l, err := n.listen(ctx, "proxy.metricsListen", n.component.Options.Config.Proxy.MetricsListen, "127.0.0.1:10249")
+	l, err := n.listen(ctx, "the proxy's status (proxy.metricsListen)", n.component.Options.Config.Proxy.MetricsListen, "127.0.0.1:10249")
 	if err != nil {
 		return err
 	}
@@ -110,28 +109,17 @@ func (n *Networking) Status(ctx context.Context) error {
 	return n.service.ServeStatus(ctx, l)
 }
 
-// listen listens where the configuration says; nil = nowhere. The customary port may be taken, by another
-// cluster's node on this machine: that is logged, and keeps nobody from working.
-func (n *Networking) listen(ctx context.Context, field, at, customary string) (net.Listener, error) {
-	if at == config.NoListen || n.service == nil {
+// listen is Component.Listen, and nowhere without Services.
+func (n *Networking) listen(ctx context.Context, what, configured, usual string) (net.Listener, error) {
+	if n.service == nil {
 		return nil, nil
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", cmp.Or(at, customary))
-	if at == "" && errors.Is(err, syscall.EADDRINUSE) {
-		n.component.Options.Logger.WarnContext(ctx, "the proxy does not tell of itself: the customary port is taken; choose another in the configuration",
-			"field", field, "port", customary)
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", field, err)
-	}
-	return l, nil
+	return n.component.Listen(ctx, what, configured, usual)
 }
 
 // proxyHealth answers load balancers' and probes' questions about this node.
 func (n *Networking) proxyHealth(ctx context.Context) error {
-	l, err := n.listen(ctx, "proxy.healthListen", n.component.Options.Config.Proxy.HealthListen, ":10256")
+	l, err := n.listen(ctx, "the proxy's health (proxy.healthListen)", n.component.Options.Config.Proxy.HealthListen, ":10256")
 	if err != nil {
 		return err
 	}

@@ -3,11 +3,11 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"syscall"
@@ -31,7 +31,7 @@ func (c *Component) serve(p Part) func(context.Context) error {
 		s = p.serving(c.Options.Config)
 	}
 	return func(ctx context.Context) error {
-		listener, err := listenFor(ctx, c.Options.Logger, p, s.Listen)
+		listener, err := c.Listen(ctx, "metrics and health of "+p.Name, s.Listen, net.JoinHostPort("127.0.0.1", p.port))
 		if err != nil {
 			return err
 		}
@@ -47,27 +47,23 @@ func (c *Component) serve(p Part) func(context.Context) error {
 	}
 }
 
-// listenFor listens where the configuration says; nil = nowhere. The customary port
-// may be taken, by another cluster's component of this machine: that is logged, and
-// keeps nobody from working.
-func listenFor(ctx context.Context, log *slog.Logger, p Part, listen string) (net.Listener, error) {
-	if listen == config.NoListen {
+// Listen listens where the configuration says; nil = nowhere. The usual address may be taken, by another cluster of
+// this machine: that is logged, and keeps nobody from working. What is served there is named in messages.
+func (c *Component) Listen(ctx context.Context, what, configured, usual string) (net.Listener, error) {
+	if configured == config.NoListen {
 		return nil, nil
 	}
 	var lc net.ListenConfig
-	if listen != "" {
-		l, err := lc.Listen(ctx, "tcp", listen)
-		if err != nil {
-			return nil, fmt.Errorf("serve metrics and health: %w; choose another address for them, or none", err)
-		}
-		return l, nil
-	}
-	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", p.port))
-	if errors.Is(err, syscall.EADDRINUSE) {
-		log.WarnContext(ctx, "metrics and health are not served: the customary port is taken; choose one in the configuration", "component", p.Name, "port", p.port)
+	l, err := lc.Listen(ctx, "tcp", cmp.Or(configured, usual))
+	if configured == "" && errors.Is(err, syscall.EADDRINUSE) {
+		c.Options.Logger.WarnContext(ctx, "the usual address is taken, and nothing is served there; choose another in the configuration",
+			"served", what, "address", usual)
 		return nil, nil
 	}
-	return l, err
+	if err != nil {
+		return nil, fmt.Errorf("serve %s: %w; choose another address in the configuration, or none", what, err)
+	}
+	return l, nil
 }
 
 // Roots are the authorities that a client's configuration names, read again when their

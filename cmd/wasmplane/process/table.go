@@ -4,7 +4,6 @@ package process
 
 import (
 	"net/http"
-
 	"slices"
 	"strings"
 

@@ -159,7 +159,8 @@ func (e Egress) Networks() (tenants, operators []netip.Prefix) {
 type Cluster struct {
 	// Name: lower-case letters, digits and dashes, at most 24. Every name that the
 	// cluster takes on its host (bridge, nftables tables, cgroup) derives from it,
-	// so that clusters with different names share a host.
+	// so that clusters with different names share a host. A data directory records the name at the
+	// first start, and is started by that one later; another name than the default is refused there.
 	Name string `yaml:"name"`
 	// Domain is the DNS suffix of Services.
 	Domain string `yaml:"domain"`

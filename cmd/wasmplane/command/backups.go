@@ -43,11 +43,7 @@ func (a *app) backupList() *cobra.Command {
 				return err
 			}
 			if in != nil {
-				name := o.Config.Cluster.Name
-				if state, err := o.Dir.ReadState(); err == nil { // a flag of up may have named it
-					name = state.Cluster
-				}
-				found, err := backup.List(c.Context(), in, name)
+				found, err := backup.List(c.Context(), in, o.Config.Cluster.Name)
 				if err != nil {
 					return err
 				}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -157,7 +158,7 @@ func (a *app) addSettings(f *pflag.FlagSet, s *settings) {
 	f.StringVar(&s.file, "config", "", "configuration `FILE`; configs/ has commented ones")
 	f.StringVar(&s.logLevel, "log-level", "info", "least `LEVEL` of what is logged: debug, info, warn or error")
 	f.StringVar(&s.format, "log-format", "text", "`FORMAT` of the log: text or json")
-	f.String("cluster-name", "", "`NAME` of the cluster; the names of everything that it takes on this host follow from it")
+	f.String("cluster-name", "", "`NAME` of the cluster; the names of everything that it takes on this host follow from it (default: the one that the data directory records, else wasmplane)")
 }
 
 // addServer adds the flags of what serves the API.
@@ -191,7 +192,8 @@ var overrides = []struct {
 	}},
 }
 
-// load makes the configuration: defaults, then the file, then variables, then flags.
+// load makes the configuration: defaults, then the file, then variables, then flags. A data
+// directory that has a cluster keeps its name.
 func (a *app) load(f *pflag.FlagSet, s *settings) (*config.Configuration, error) {
 	if err := a.FromEnvironment(f); err != nil {
 		return nil, err
@@ -218,7 +220,39 @@ func (a *app) load(f *pflag.FlagSet, s *settings) (*config.Configuration, error)
 		}
 		cfg.Node.Name = host
 	}
+	if err := keepName(cfg, f, s); err != nil {
+		return nil, err
+	}
 	return cfg, blame(cfg.Complete(), f)
+}
+
+// keepName takes over the name that the data directory records, before anything derives from the
+// name: what goes by the recorded one on this machine could not be found by another.
+func keepName(cfg *config.Configuration, f *pflag.FlagSet, s *settings) error {
+	dir, err := s.Dir()
+	if err != nil {
+		return err
+	}
+	by := ""
+	if flag := f.Lookup("cluster-name"); flag != nil && flag.Changed {
+		by = "--cluster-name"
+	} else if cfg.Cluster.Name != config.Default().Cluster.Name {
+		by = "cluster.name in " + s.file
+	}
+	recorded, err := dir.Cluster()
+	switch {
+	case errors.Is(err, fs.ErrPermission): // whoever works in the directory is told by its opening
+		return nil
+	case err != nil && by == "":
+		return fmt.Errorf("%w; say which cluster it is by --cluster-name, and what is there is written anew", err)
+	case err != nil || recorded == "" || recorded == cfg.Cluster.Name:
+		return nil
+	case by != "":
+		return fmt.Errorf("%s is %q, but the data directory %s holds the cluster %q, by whose name its containers, network and rules on this machine go: leave the name out (or say %s), choose another --data-dir for another cluster, or remove this one first (wasmplane down --purge --data-dir %s)",
+			by, cfg.Cluster.Name, dir, recorded, recorded, dir)
+	}
+	cfg.Cluster.Name = recorded
+	return nil
 }
 
 // loadWithDir is load, for commands that work in the data directory besides.

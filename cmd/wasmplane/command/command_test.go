@@ -4,10 +4,17 @@ package command
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
+	"github.com/wasmplane/wasmplane/core/config"
 )
 
 // run runs a command line and returns its exit code and what it printed.
@@ -64,6 +71,79 @@ func TestVariablesStandInForFlags(t *testing.T) {
 	// A flag goes before its variable.
 	if _, _, stderr := run(t, "up", "--nodes", "few"); !strings.Contains(stderr, `found "few"`) {
 		t.Errorf("the flag did not win: %q", stderr)
+	}
+}
+
+// nameOf is what a command line makes of the cluster's name, and of the network that derives from it.
+func nameOf(t *testing.T, args ...string) (cfg *config.Configuration, err error) {
+	t.Helper()
+	a := &app{shell.New(os.Stdin, io.Discard, io.Discard)}
+	var s settings
+	f := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	a.addSettings(f, &s)
+	if err := f.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return a.load(f, &s)
+}
+
+// What a cluster has put on this machine goes by its name: who starts it again without the name gets that
+// one, and who says another is told what to do.
+func TestADirectoryKeepsTheNameOfItsCluster(t *testing.T) {
+	dir := datadir.Dir(t.TempDir())
+	at := []string{"--data-dir", string(dir)}
+	file := filepath.Join(t.TempDir(), "other.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\ncluster: {name: beta}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if cfg, err := nameOf(t, at...); err != nil || cfg.Cluster.Name != "wasmplane" {
+		t.Fatalf("a new directory: %v, %v", cfg, err)
+	}
+	if cfg, err := nameOf(t, append(at, "--config", file)...); err != nil || cfg.Cluster.Name != "beta" {
+		t.Fatalf("a new directory, and a file: %v, %v", cfg, err)
+	}
+	wanted, err := nameOf(t, append(at, "--cluster-name", "alpha")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.WriteState(datadir.State{Cluster: "alpha"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range [][]string{nil, {"--cluster-name", "alpha"}} {
+		cfg, err := nameOf(t, append(at, more...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg.Cluster.Name != "alpha" || cfg.Cluster.PodCIDR != wanted.Cluster.PodCIDR {
+			t.Errorf("with %v it is cluster %s with pods in %s, want alpha with %s", more, cfg.Cluster.Name, cfg.Cluster.PodCIDR, wanted.Cluster.PodCIDR)
+		}
+	}
+	for name, args := range map[string][]string{
+		`--cluster-name is "beta"`:      {"--cluster-name", "beta"},
+		`--cluster-name is "wasmplane"`: {"--cluster-name", "wasmplane"},
+		`cluster.name in ` + file:       {"--config", file},
+	} {
+		_, err := nameOf(t, append(at, args...)...)
+		if err == nil || !strings.HasPrefix(err.Error(), name) || !strings.Contains(err.Error(), `holds the cluster "alpha"`) ||
+			!strings.Contains(err.Error(), "wasmplane down --purge --data-dir "+string(dir)) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	// Every command that takes the name asks the directory for it.
+	for _, command := range []string{"up", "apiserver", "agent", "join", "kubelet --kubeconfig x", "proxy --kubeconfig x"} {
+		line := append(append(strings.Fields(command), at...), "--cluster-name", "beta")
+		if code, _, stderr := run(t, line...); code != 1 || !strings.Contains(stderr, `holds the cluster "alpha"`) {
+			t.Errorf("%v: exit code %d, stderr %q", line, code, stderr)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(string(dir), "state.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nameOf(t, at...); err == nil || !strings.Contains(err.Error(), "say which cluster it is by --cluster-name") {
+		t.Errorf("what is recorded is damaged: %v", err)
+	}
+	if cfg, err := nameOf(t, append(at, "--cluster-name", "alpha")...); err != nil || cfg.Cluster.Name != "alpha" {
+		t.Errorf("what is recorded is damaged, and the name is said: %v", err)
 	}
 }
 

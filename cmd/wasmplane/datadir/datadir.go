@@ -217,6 +217,16 @@ func (d Dir) ReadState() (State, error) {
 	return s, nil
 }
 
+// Cluster is the name of the cluster that is here, from which the names of all that it has put on
+// this machine derive; "" = none is.
+func (d Dir) Cluster() (string, error) {
+	if _, err := os.Stat(d.stateFile()); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	s, err := d.ReadState()
+	return s.Cluster, err
+}
+
 // WriteState replaces the state.
 func (d Dir) WriteState(s State) error {
 	data, err := json.MarshalIndent(s, "", "  ")

@@ -141,6 +141,11 @@ func TestOperators(t *testing.T) {
 	})
 }
 
+// users is a program that keeps its downloads where the user has them.
+func (c *cluster) users(program string) *tool {
+	return &tool{cluster: c, program: program, env: []string{"HOME=" + os.Getenv("HOME")}}
+}
+
 // The Python client does what its users do with it.
 func TestPython(t *testing.T) {
 	c := start(t)
@@ -149,37 +154,19 @@ func TestPython(t *testing.T) {
 	if err := os.WriteFile(file, script, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{
-		{"python3", "-m", "venv", venv},
-		{filepath.Join(venv, "bin", "pip"), "install", "-q", "--disable-pip-version-check", pythonClient},
-		{filepath.Join(venv, "bin", "python"), file, c.Kubeconfig()},
-	} {
-		cmd := exec.Command(args[0], args[1:]...)
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-		t.Logf("%s", out)
-	}
+	c.users("python3").run("-m", "venv", venv)
+	c.users(filepath.Join(venv, "bin", "pip")).run("install", "-q", "--disable-pip-version-check", pythonClient)
+	t.Log(c.tool(filepath.Join(venv, "bin", "python")).run(file, c.Kubeconfig()))
 }
 
-// The JavaScript client does what its users do with it.
+// The JavaScript client does what its users do with it. npm would wait five minutes for a
+// download that stands still before it tries again.
 func TestJavaScript(t *testing.T) {
 	c := start(t)
 	file := filepath.Join(c.Dir, "client.mjs")
 	if err := os.WriteFile(file, module, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{
-		{"npm", "install", "--no-audit", "--no-fund", "--prefix", c.Dir, javascriptClient},
-		{"node", file, c.Kubeconfig()},
-	} {
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Dir = c.Dir
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-		t.Logf("%s", out)
-	}
+	c.users("npm").run("install", "--no-audit", "--no-fund", "--fetch-timeout=30000", "--prefix", c.Dir, javascriptClient)
+	t.Log(c.tool("node").run(file, c.Kubeconfig()))
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
@@ -43,7 +44,7 @@ func (h *tool) try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(h.t.Context(), 2*harness.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, h.program, append(slices.Clone(h.first), args...)...)
-	cmd.Dir = h.Dir
+	cmd.Dir, cmd.WaitDelay = h.Dir, time.Second // a child of the program may hold its output open
 	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+h.Kubeconfig(), "HOME="+h.Dir), h.env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

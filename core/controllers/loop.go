@@ -4,19 +4,13 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
-	oteltrace "go.opentelemetry.io/otel/trace"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-
-	"github.com/wasmplane/wasmplane/core/trace"
 )
 
 // Loop is one control loop: sources put keys into a queue, workers take them out
@@ -24,13 +18,9 @@ import (
 // back with a growing delay, and those that come again and again although they succeed are
 // worked on 10 times a second, after a burst of 200. Namespaces take turns.
 type Loop[K comparable] struct {
-	name      string
-	workers   int
-	reconcile func(context.Context, K) error
-	queue     workqueue.TypedRateLimitingInterface[K]
-	pace      pace[K]
-	log       *slog.Logger
-	tracer    oteltrace.Tracer
+	attempts[K]
+	workers int
+	queue   workqueue.TypedRateLimitingInterface[K]
 
 	sources []source
 	private []cache.SharedInformer
@@ -43,37 +33,19 @@ type source struct {
 	handler  cache.ResourceEventHandler
 }
 
-const (
-	firstRetry = 5 * time.Millisecond
-	// lastRetry bounds the delay of a key that keeps failing. Upstream lets it grow to
-	// 1000 s; an operator who repaired the cause should not have to wait that long.
-	lastRetry = 5 * time.Minute
-)
-
 // NewLoop makes a loop that runs nothing yet. workers below 1 counts as 1.
 func NewLoop[K comparable](env Env, name string, workers int, reconcile func(context.Context, K) error) *Loop[K] {
-	tracer := env.Tracer
-	if tracer == nil {
-		tracer = trace.Discard()
-	}
-	log := env.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	return &Loop[K]{
-		name:      name,
-		workers:   max(workers, 1),
-		reconcile: reconcile,
+	l := &Loop[K]{
+		workers: max(workers, 1),
 		// The name is what its workqueue_* metrics have.
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry), workqueue.TypedRateLimitingQueueConfig[K]{
-				Name: name, DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
-					Name: name, Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: name, Queue: newFairQueue[K]()}),
-				}),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(backoff[K](), workqueue.TypedRateLimitingQueueConfig[K]{
+			Name: name, DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
+				Name: name, Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: name, Queue: newFairQueue[K]()}),
 			}),
-		log:    log.With("controller", name),
-		tracer: tracer,
+		}),
 	}
+	l.attempts = newAttempts(env, name, reconcile, l.queue)
+	return l
 }
 
 // Add queues a key.
@@ -81,9 +53,6 @@ func (l *Loop[K]) Add(key K) { l.queue.Add(key) }
 
 // AddAfter queues a key after a delay.
 func (l *Loop[K]) AddAfter(key K, d time.Duration) { l.queue.AddAfter(key, d) }
-
-// Log is the loop's logger.
-func (l *Loop[K]) Log() *slog.Logger { return l.log }
 
 // Watch lets events of an informer feed the queue while the loop runs. Workers
 // start only after every watched informer has delivered what exists.
@@ -151,51 +120,6 @@ func (l *Loop[K]) work(ctx context.Context) {
 		l.once(ctx, key)
 		l.queue.Done(key)
 	}
-}
-
-// once reconciles one key and decides when it comes again.
-func (l *Loop[K]) once(ctx context.Context, key K) {
-	if ctx.Err() != nil {
-		return
-	}
-	if wait, long := l.pace.take(key, time.Now()); wait > 0 {
-		if long {
-			l.log.WarnContext(ctx, "a key is worked on without end, and is slowed down: something may be undoing what is done about it",
-				"key", fmt.Sprint(key), "for", paceLong)
-		}
-		l.queue.AddAfter(key, wait)
-		return
-	}
-	step := newStep()
-	err := l.protected(withStep(ctx, step), key)
-	step.record(ctx, l.tracer, l.name, err)
-	switch {
-	case err == nil:
-		l.queue.Forget(key)
-		return
-	case ctx.Err() != nil:
-		return
-	case errors.Is(err, ErrStale), errors.Is(err, ErrNotYet):
-	case apierrors.IsConflict(err), apierrors.HasStatusCause(err, "NamespaceTerminating"):
-		// Somebody else wrote in between, or the namespace goes away: ordinary life.
-		l.log.DebugContext(ctx, "a reconcile is tried again", "key", fmt.Sprint(key), "error", err)
-	default:
-		l.log.WarnContext(ctx, "a reconcile failed and will be tried again", "key", fmt.Sprint(key), "attempt", l.queue.NumRequeues(key)+1,
-			"error", err)
-	}
-	l.queue.AddRateLimited(key)
-}
-
-// protected turns a panic of one key into an error: one object that we cannot
-// handle must not stop the work on all others.
-func (l *Loop[K]) protected(ctx context.Context, key K) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic while reconciling: %v", r)
-			l.log.ErrorContext(ctx, "a reconcile panicked", "key", fmt.Sprint(key), "panic", r, "stack", stack())
-		}
-	}()
-	return l.reconcile(ctx, key)
 }
 
 // KeyHandler queues the key of every object that changes.

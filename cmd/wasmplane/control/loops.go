@@ -88,13 +88,9 @@ func reconcilers(ctx context.Context, c *process.Component, own *client.Set) err
 			if err != nil {
 				return nil, err
 			}
-			set, err := client.New(cfg)
-			if err != nil {
-				return nil, err
-			}
-			return set.Dynamic, nil
+			return dynamic.NewForConfig(cfg) // of all clients, the one that it needs: there may be hundreds
 		},
-		Reader: own.Dynamic, Kube: own.Kube, Review: 3 * time.Second, Log: c.Options.Logger, Tracer: c.Tracer,
+		Reader: own.Dynamic, Kube: own.Kube, Log: c.Options.Logger, Tracer: c.Tracer,
 	})
 	if err != nil {
 		return err

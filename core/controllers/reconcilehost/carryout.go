@@ -98,6 +98,9 @@ func (l *loop) apply(ctx context.Context, s controllers.Snapshot, given *unstruc
 	if err != nil {
 		return fmt.Errorf("%s %s/%s: %w", gvk.Kind, obj.GetNamespace(), obj.GetName(), err)
 	}
+	if m.applied == nil {
+		m.applied = map[objectKey]applied{}
+	}
 	m.applied[key] = applied{hash, result.GetResourceVersion()}
 	if result.GetResourceVersion() != current {
 		controllers.Did(ctx, "applied", gvk.Kind, result)

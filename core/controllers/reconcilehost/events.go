@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,11 +37,15 @@ func (l *loop) recordEvents(s controllers.Snapshot, news []controllers.Event, m 
 		if kind != corev1.EventTypeWarning {
 			kind = corev1.EventTypeNormal
 		}
-		l.events.recorder().Event(s.Primary, kind, e.Reason, e.Message)
+		l.events.record(s.Primary, kind, e.Reason, e.Message)
 	}
 }
 
-// events is a reconciler's recorder, made when the first event is: it costs two
+// recorderIdle is after how long without an event a recorder is given up: what it knows of
+// former events, to count them together, is about the last ten minutes.
+const recorderIdle = 10 * time.Minute
+
+// events is a reconciler's recorder, made when an event is: it costs two
 // goroutines and a queue, and most reconcilers never say anything.
 type events struct {
 	client    dynamic.Interface
@@ -49,25 +54,45 @@ type events struct {
 	mu          sync.Mutex
 	broadcaster record.EventBroadcaster
 	made        record.EventRecorder
+	used        time.Time
+	idle        *time.Timer
 }
 
-func (e *events) recorder() record.EventRecorder {
+// record records one event.
+func (e *events) record(about runtime.Object, kind, reason, message string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.made == nil {
 		e.broadcaster = record.NewBroadcaster()
 		e.broadcaster.StartRecordingToSink(sink{e.client})
 		e.made = e.broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: e.component})
+		e.idle = time.AfterFunc(recorderIdle, e.rest)
 	}
-	return e.made
+	e.used = time.Now()
+	e.idle.Reset(recorderIdle)
+	e.made.Event(about, kind, reason, message)
+}
+
+// rest gives the recorder up, unless an event came in between.
+func (e *events) rest() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if time.Since(e.used) >= recorderIdle {
+		e.giveUp()
+	}
 }
 
 func (e *events) shutdown() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.giveUp()
+}
+
+func (e *events) giveUp() {
 	if e.broadcaster != nil {
+		e.idle.Stop()
 		e.broadcaster.Shutdown()
-		e.broadcaster, e.made = nil, nil
+		e.broadcaster, e.made, e.idle = nil, nil, nil
 	}
 }
 

@@ -5,15 +5,18 @@
 // the queue, the snapshot, carrying out the plan, retries.
 //
 // A reconciler works as a service account of its own. What it writes goes out under
-// that identity; what it reads comes from caches that all reconcilers share, after an
-// access review said that its account may list and watch those kinds. The review is
-// repeated, and a reconciler that lost the right stops being served.
+// that identity; what it reads comes from caches that all reconcilers share, one informer a kind,
+// after an access review said that its account may list and watch those kinds. The review
+// comes before the call that it is for, and its answer is believed for some seconds, or until RBAC
+// changes: a right that is taken away ends what a reconciler sees, at once where RBAC gave it, and
+// after Config.Review whatever authorizer did. Who is never called asks nothing.
 //
-// An idle reconciler is two goroutines, a queue and its handlers on shared caches.
-// Reconcilers come, change and go while the host runs.
+// An idle reconciler is data: no goroutine, no timer, no request. Reconcilers come, change and go
+// while the host runs.
 package reconcilehost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,19 +26,13 @@ import (
 	"time"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
-	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
@@ -51,13 +48,16 @@ type Config struct {
 	Kube kubernetes.Interface
 	// Mapper finds the resource of a kind; nil = by discovery.
 	Mapper meta.RESTMapper
-	// Permitted returns an error that tells why a service account may not list and
-	// watch a resource in all namespaces; nil = ask by SubjectAccessReview.
-	Permitted func(ctx context.Context, namespace, name string, resource schema.GroupVersionResource) error
+	// Permitted says whether an account may see a resource; nil = ask by SubjectAccessReview.
+	Permitted Permitted
 	// Workers of each reconciler; 0 = 1.
 	Workers int
-	// Review is how often permissions are reviewed; 0 = 30 s.
+	// Review is how long an answer to the question is believed that a reconciler may see its
+	// objects, where RBAC doesn't change before; 0 = 3 s.
 	Review time.Duration
+	// Retry is how often a reconciler that was refused asks again, where RBAC doesn't
+	// change before; 0 = 1 min. It begins with a second and grows.
+	Retry time.Duration
 
 	Log    *slog.Logger
 	Tracer oteltrace.Tracer
@@ -67,6 +67,7 @@ type Config struct {
 type Host struct {
 	cfg    Config
 	caches *caches
+	rbac   *rbac
 
 	mu      sync.Mutex
 	wanted  map[string]*hosted
@@ -87,9 +88,8 @@ func New(cfg Config) (*Host, error) {
 	if cfg.Permitted == nil {
 		cfg.Permitted = review(cfg.Kube)
 	}
-	if cfg.Review == 0 {
-		cfg.Review = 30 * time.Second
-	}
+	cfg.Review = cmp.Or(cfg.Review, 3*time.Second)
+	cfg.Retry = cmp.Or(cfg.Retry, time.Minute)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -99,6 +99,7 @@ func New(cfg Config) (*Host, error) {
 	return &Host{
 		cfg:     cfg,
 		caches:  newCaches(cfg.Reader, cfg.Log),
+		rbac:    newRBAC(),
 		wanted:  map[string]*hosted{},
 		changed: make(chan struct{}, 1),
 	}, nil
@@ -128,7 +129,7 @@ func (h *Host) Set(r controllers.Reconciler) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.wanted[r.Name()] = newHosted(h.cfg, r, client, namespace, name)
+	h.wanted[r.Name()] = newHosted(h.cfg, r, client, namespace, name, h.rbac)
 	h.wake()
 	return nil
 }
@@ -151,7 +152,7 @@ func (h *Host) wake() {
 // Status is how a reconciler does.
 type Status struct {
 	Name string
-	// Serving: it is permitted, its caches are filled, keys are worked on.
+	// Serving: it was permitted when it was last called, its caches are filled, keys are worked on.
 	Serving bool
 	// Problem says why it isn't serving, or what went wrong last; empty if nothing.
 	Problem string
@@ -175,6 +176,7 @@ func (h *Host) Run(ctx context.Context) error {
 	running := map[string]*lease{}
 	// Caches end after those who listen to them.
 	defer h.caches.wait()
+	defer h.rbac.stop()
 	defer func() {
 		for _, l := range running {
 			l.stop()
@@ -194,12 +196,11 @@ func (h *Host) Run(ctx context.Context) error {
 type lease struct {
 	hosted *hosted
 	cancel context.CancelFunc
-	ended  <-chan error
 }
 
 func (l *lease) stop() {
 	l.cancel()
-	<-l.ended
+	l.hosted.stop()
 }
 
 // follow starts and stops reconcilers until what runs is what is wanted.
@@ -216,38 +217,17 @@ func (h *Host) follow(ctx context.Context, running map[string]*lease) {
 			delete(running, name)
 		}
 	}
+	if len(wanted) > 0 {
+		if err := h.rbac.follow(ctx, h.caches); err != nil {
+			h.cfg.Log.ErrorContext(ctx, "changes of RBAC are not followed", "error", err)
+		}
+	}
 	for name, r := range wanted {
 		if running[name] != nil {
 			continue
 		}
 		serving, cancel := context.WithCancel(ctx)
-		l := &lease{hosted: r, cancel: cancel}
-		running[name] = l
-		l.ended = run.Go("reconciler "+name, func() error {
-			r.serve(serving, h.caches)
-			return nil
-		})
-	}
-}
-
-// review asks the server by SubjectAccessReview.
-func review(kube kubernetes.Interface) func(context.Context, string, string, schema.GroupVersionResource) error {
-	return func(ctx context.Context, namespace, name string, r schema.GroupVersionResource) error {
-		for _, verb := range []string{"list", "watch"} {
-			sar, err := kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-				Spec: authorizationv1.SubjectAccessReviewSpec{
-					User:               serviceaccount.MakeUsername(namespace, name),
-					Groups:             append(serviceaccount.MakeGroupNames(namespace), user.AllAuthenticated),
-					ResourceAttributes: &authorizationv1.ResourceAttributes{Group: r.Group, Version: r.Version, Resource: r.Resource, Verb: verb},
-				},
-			}, metav1.CreateOptions{})
-			if err != nil {
-				return fmt.Errorf("asking whether service account %s/%s may %s %s: %w", namespace, name, verb, r.GroupResource(), err)
-			}
-			if !sar.Status.Allowed {
-				return fmt.Errorf("service account %s/%s may not %s %s in all namespaces; grant it by a ClusterRole", namespace, name, verb, r.GroupResource())
-			}
-		}
-		return nil
+		running[name] = &lease{hosted: r, cancel: cancel}
+		r.begin(serving, h.caches)
 	}
 }

@@ -36,6 +36,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var (
 	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	services    = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+
+	clusterRoles = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
+	bindings     = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
 )
 
 // exposer makes a Service for each Deployment with an annotation.
@@ -90,12 +93,15 @@ type world struct {
 	applies atomic.Int64
 	forced  sync.Map // name -> bool, of the last apply
 	denied  atomic.Bool
+	mute    atomic.Bool  // nobody answers who may what
+	asked   atomic.Int64 // who may what
 }
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
 		deployments: "DeploymentList", services: "ServiceList", {Version: "v1", Resource: "events"}: "EventList",
+		clusterRoles: "ClusterRoleList", bindings: "ClusterRoleBindingList",
 	}
 	w := &world{version: 100}
 	w.FakeDynamicClient = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...)
@@ -174,13 +180,16 @@ func start(t *testing.T, w *world) *Host {
 		Reader:    w,
 		Mapper:    mapper,
 		Permitted: func(context.Context, string, string, schema.GroupVersionResource) error {
-			if w.denied.Load() {
-				return errors.New("service account plugins/exposer may not list deployments")
+			w.asked.Add(1)
+			switch {
+			case w.mute.Load():
+				return errors.New("connection refused")
+			case w.denied.Load():
+				return apierrors.NewForbidden(deployments.GroupResource(), "", errors.New("service account plugins/exposer may not list deployments"))
 			}
 			return nil
 		},
-		Review: 20 * time.Millisecond,
-		Log:    slog.New(slog.DiscardHandler),
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -298,7 +307,9 @@ func TestForeignObjectIsNotAdopted(t *testing.T) {
 
 // Reconcilers come, are replaced and go at run time; a right that is taken away
 // stops one, and it goes on when it is given back.
-func TestComeGoAndPermission(t *testing.T) {
+func TestComeGoAndPermission(t *testing.T) { synctest.Test(t, comeGoAndPermission) }
+
+func comeGoAndPermission(t *testing.T) {
 	w := newWorld(t, deployment("web", map[string]any{"expose": "80"}))
 	h := start(t, w)
 	first := &exposer{name: "exposer"}
@@ -334,6 +345,8 @@ func TestComeGoAndPermission(t *testing.T) {
 	}
 	serving(true)
 	w.denied.Store(true)
+	time.Sleep(3 * time.Second) // an answer is believed no longer
+	touch(t, w, "web", 60)
 	serving(false)
 	w.denied.Store(false)
 	serving(true)

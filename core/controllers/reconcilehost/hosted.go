@@ -7,20 +7,21 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
-// hosted is one reconciler with all that serves it.
+// hosted is one reconciler with all that serves it. While nothing happens that is its data alone.
 type hosted struct {
 	cfg        Config
 	reconciler controllers.Reconciler
@@ -28,12 +29,19 @@ type hosted struct {
 	client     dynamic.Interface
 	namespace  string // of its service account
 	account    string
+	rbac       *rbac
 	events     *events
 	log        *slog.Logger
+	beginning  run.Tasks  // what brings it to where it is served
+	change     sync.Mutex // of serving: held while a loop is opened or closed
 
-	mu     sync.Mutex
-	status Status
-	memory map[controllers.Key]*recall
+	mu       sync.Mutex
+	ended    bool
+	serving  *loop // nil while it is not served
+	waiting  []*view
+	believed believed
+	status   Status
+	memory   map[controllers.Key]*recall
 }
 
 // recall is what is remembered of one key between two reconciles, to leave out
@@ -43,6 +51,10 @@ type recall struct {
 	status  uint64 // hash of the status applied last
 	seen    string // resource version that the status write produced
 	events  []controllers.Event
+}
+
+func (m *recall) empty() bool {
+	return len(m.applied) == 0 && m.status == 0 && m.seen == "" && len(m.events) == 0
 }
 
 type objectKey struct {
@@ -55,9 +67,9 @@ type applied struct {
 	version string
 }
 
-func newHosted(cfg Config, r controllers.Reconciler, client dynamic.Interface, namespace, account string) *hosted {
+func newHosted(cfg Config, r controllers.Reconciler, client dynamic.Interface, namespace, account string, rules *rbac) *hosted {
 	return &hosted{
-		cfg: cfg, reconciler: r, in: r.Inputs(), client: client, namespace: namespace, account: account,
+		cfg: cfg, reconciler: r, in: r.Inputs(), client: client, namespace: namespace, account: account, rbac: rules,
 		events: &events{client: client, component: r.Name()},
 		log:    cfg.Log.With("reconciler", r.Name()),
 		status: Status{Name: r.Name()},
@@ -68,38 +80,85 @@ func newHosted(cfg Config, r controllers.Reconciler, client dynamic.Interface, n
 func (h *hosted) report() Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.status
+	s := h.status
+	var problem error
+	for _, v := range h.waiting {
+		problem = errors.Join(problem, v.problem())
+	}
+	if problem != nil {
+		s.Problem = problem.Error()
+	}
+	return s
 }
 
-func (h *hosted) say(serving bool, problem error) {
+// say puts into the status whether it is served. It reports whether the problem is news.
+func (h *hosted) say(serving bool, problem error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.status.Serving, h.status.Problem = serving, ""
+	text := ""
 	if problem != nil {
-		h.status.Problem = problem.Error()
+		text = problem.Error()
+	}
+	news = h.status.Problem != text
+	h.status.Serving, h.status.Problem = serving, text
+	return news
+}
+
+// begin brings the reconciler to where it is served, beside its caller, until stop. c and ctx live
+// longer than it.
+func (h *hosted) begin(ctx context.Context, c *caches) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ended {
+		h.beginning.Go("reconciler "+h.reconciler.Name(), func() { h.serve(ctx, c) })
 	}
 }
 
-// serve works, and after whatever stopped it (a permission that is missing) tries
-// again, until ctx ends.
+// stop ends it. The context of begin has ended.
+func (h *hosted) stop() {
+	h.mu.Lock()
+	h.ended = true
+	h.mu.Unlock()
+	h.beginning.Wait()
+	h.close()
+	h.events.shutdown()
+}
+
+// serve opens a loop for the reconciler. As long as that fails (a permission is missing) it tries
+// again: when RBAC changes, and by the clock, as other authorizers don't tell when they
+// change their mind.
 func (h *hosted) serve(ctx context.Context, c *caches) {
-	defer h.events.shutdown()
-	retry := run.Backoff{First: time.Second, Longest: h.cfg.Review}
+	retry := run.Backoff{First: time.Second, Longest: h.cfg.Retry}
 	for {
+		_, changed := h.rbac.at()
 		err := h.permitted(ctx)
 		if err == nil {
-			retry.Reset()
-			err = h.work(ctx, c)
+			err = h.open(ctx, c)
 		}
-		if ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil {
 			return
 		}
-		h.say(false, err)
 		wait := retry.Next()
-		h.log.WarnContext(ctx, "a reconciler is not served", "error", err, "retryIn", wait)
-		if !run.Sleep(ctx, wait) {
+		if h.say(false, err) {
+			h.log.WarnContext(ctx, "a reconciler is not served", "error", err, "retryIn", wait)
+		}
+		if !h.pause(ctx, wait, changed) {
 			return
 		}
+	}
+}
+
+// pause waits for a while or for a change of RBAC. It is false when ctx has ended.
+func (h *hosted) pause(ctx context.Context, wait time.Duration, changed <-chan struct{}) bool {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	case <-changed:
+		return run.Sleep(ctx, settle)
 	}
 }
 
@@ -107,77 +166,114 @@ func (h *hosted) watched() []controllers.Watched {
 	return append([]controllers.Watched{h.in.Primary}, h.in.Owned...)
 }
 
-func (h *hosted) permitted(ctx context.Context) error {
+// open serves the reconciler, beginning with all objects that there are. Afterwards whatever
+// happens is told to the loop by those that watch.
+func (h *hosted) open(ctx context.Context, c *caches) error {
+	l := &loop{hosted: h}
+	var seen []*view
 	for _, w := range h.watched() {
-		if err := h.cfg.Permitted(ctx, h.namespace, h.account, w.Resource); err != nil {
+		v, giveBack, err := c.acquire(ctx, w)
+		if err != nil {
+			l.close()
 			return err
 		}
+		l.ends = append(l.ends, giveBack)
+		seen = append(seen, v)
+	}
+	l.primary, l.owned = seen[0], seen[1:]
+	if !h.await(ctx, seen) {
+		l.close()
+		return ctx.Err()
+	}
+	h.change.Lock()
+	defer h.change.Unlock()
+	working, stop := context.WithCancel(ctx)
+	l.OnDemand = controllers.NewOnDemand(controllers.Env{Log: h.cfg.Log, Tracer: h.cfg.Tracer}, h.reconciler.Name(), h.cfg.Workers, l.reconcile)
+	l.refused = func(err error) { h.refuse(ctx, c, err) }
+	l.ends = append(l.ends, l.Stop, stop)
+	h.mu.Lock()
+	h.serving, h.status.Serving, h.status.Problem = l, true, ""
+	h.mu.Unlock()
+	l.Start(working)
+	l.ends = append(l.ends, l.primary.listen(l.primaryChanged))
+	for _, o := range l.owned {
+		l.ends = append(l.ends, o.listen(l.ownedChanged))
+	}
+	for _, obj := range l.primary.all() {
+		l.primaryChanged(nil, obj)
 	}
 	return nil
 }
 
-// work serves the reconciler until ctx ends or its permission does.
-func (h *hosted) work(ctx context.Context, c *caches) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	primary, giveBack, err := c.acquire(ctx, h.in.Primary)
-	if err != nil {
-		return err
+// await waits until the caches are filled. Meanwhile the status tells what they wait for.
+func (h *hosted) await(ctx context.Context, seen []*view) bool {
+	set := func(waiting []*view) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.waiting = waiting
 	}
-	defer giveBack()
-	loop := &loop{hosted: h, primary: primary}
-	loop.Loop = controllers.NewLoop(controllers.Env{Log: h.cfg.Log, Tracer: h.cfg.Tracer}, h.reconciler.Name(), h.cfg.Workers, loop.reconcile)
-	loop.Watch(primary, controllers.KeyHandler(loop.Loop))
-	all := []*shared{primary}
-	for _, w := range h.in.Owned {
-		owned, giveBack, err := c.acquire(ctx, w)
-		if err != nil {
-			return err
+	set(seen)
+	defer set(nil)
+	for _, v := range seen {
+		if !run.Await(ctx, v.synced) {
+			return false
 		}
-		defer giveBack()
-		loop.owned = append(loop.owned, owned)
-		loop.Watch(owned, controllers.Changes(loop.ownedChanged))
-		all = append(all, owned)
 	}
-	loop.Beside(func(ctx context.Context) {
-		h.say(true, nil)
-		for run.Sleep(ctx, h.cfg.Review) {
-			if err := h.permitted(ctx); err != nil && ctx.Err() == nil {
-				stop(err)
-				return
-			}
-		}
-	})
-	var watching run.Tasks
-	watching.Go("reconciler "+h.reconciler.Name()+": caches", func() { h.reportWaiting(ctx, all) })
-	err = loop.Run(ctx)
-	stop(nil)
-	watching.Wait()
-	return errors.Join(err, context.Cause(ctx))
+	return true
 }
 
-// reportWaiting puts into the status what the caches wait for.
-func (h *hosted) reportWaiting(ctx context.Context, all []*shared) {
-	for run.Sleep(ctx, time.Second) {
-		var problem error
-		synced := true
-		for _, s := range all {
-			synced = synced && s.HasSynced()
-			problem = errors.Join(problem, s.problem())
-		}
-		if synced {
-			return
-		}
-		h.say(false, problem)
+// close ends the loop, if there is one, and waits for the key that it works on.
+func (h *hosted) close() {
+	h.change.Lock()
+	defer h.change.Unlock()
+	h.mu.Lock()
+	l := h.serving
+	h.serving, h.believed = nil, believed{}
+	h.mu.Unlock()
+	if l != nil {
+		l.close()
+	}
+}
+
+// refuse ends the loop of a reconciler that lost its right, and waits for it to come back.
+func (h *hosted) refuse(ctx context.Context, c *caches, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	h.say(false, err)
+	h.log.WarnContext(ctx, "a reconciler lost its right and is not served", "error", err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ended {
+		h.beginning.Go("reconciler "+h.reconciler.Name(), func() {
+			h.close()
+			h.serve(ctx, c)
+		})
 	}
 }
 
 // loop is one stretch of serving.
 type loop struct {
-	*controllers.Loop[controllers.Key]
+	*controllers.OnDemand[controllers.Key]
 	*hosted
-	primary *shared
-	owned   []*shared
+	primary *view
+	owned   []*view
+	refused func(error)
+	first   sync.Once // refusal
+	ends    []func()  // what ends it, the last first
+}
+
+func (l *loop) close() {
+	for _, end := range slices.Backward(l.ends) {
+		end()
+	}
+}
+
+func (l *loop) primaryChanged(old, current metav1.Object) {
+	if current == nil {
+		current = old
+	}
+	l.Add(cache.MetaObjectToName(current))
 }
 
 // ownedChanged queues the primaries that an owned object belongs, or belonged, to.
@@ -193,7 +289,7 @@ func (l *loop) ownedChanged(old, current metav1.Object) {
 		// A cluster-scoped primary owns objects in any namespace; only one of the two
 		// keys names something.
 		for _, key := range []controllers.Key{{Namespace: obj.GetNamespace(), Name: ref.Name}, {Name: ref.Name}} {
-			if p := l.get(key); p != nil && p.GetUID() == ref.UID {
+			if p := l.primary.get(key); p != nil && p.GetUID() == ref.UID {
 				l.Add(key)
 				break
 			}
@@ -201,22 +297,13 @@ func (l *loop) ownedChanged(old, current metav1.Object) {
 	}
 }
 
-func (l *loop) get(key controllers.Key) *unstructured.Unstructured {
-	obj, ok, err := l.primary.GetIndexer().GetByKey(key.String())
-	if err != nil || !ok {
-		return nil
-	}
-	u, _ := obj.(*unstructured.Unstructured)
-	return u
-}
-
 func (l *loop) snapshot(key controllers.Key) (controllers.Snapshot, error) {
-	s := controllers.Snapshot{Namespace: key.Namespace, Name: key.Name, Primary: l.get(key), Now: time.Now()}
+	s := controllers.Snapshot{Namespace: key.Namespace, Name: key.Name, Primary: l.primary.get(key), Now: time.Now()}
 	if s.Primary == nil {
 		return s, nil
 	}
 	for _, o := range l.owned {
-		mine, err := controllers.Controlled[*unstructured.Unstructured](o.GetIndexer(), s.Primary, false)
+		mine, err := o.controlled(s.Primary)
 		if err != nil {
 			return s, err
 		}
@@ -226,6 +313,14 @@ func (l *loop) snapshot(key controllers.Key) (controllers.Snapshot, error) {
 }
 
 func (l *loop) reconcile(ctx context.Context, key controllers.Key) error {
+	if err := l.permitted(ctx); err != nil {
+		if !apierrors.IsForbidden(err) {
+			l.say(true, err)
+			return err // nobody answered: it sees nothing, and tries again
+		}
+		l.first.Do(func() { l.refused(err) })
+		return nil
+	}
 	s, err := l.snapshot(key)
 	if err != nil {
 		return err
@@ -255,13 +350,18 @@ func (l *loop) once(ctx context.Context, key controllers.Key, s controllers.Snap
 	}
 	l.mu.Lock()
 	m := l.memory[key]
-	if m == nil {
-		m = &recall{applied: map[objectKey]applied{}}
-		l.memory[key] = m
-	}
 	l.mu.Unlock()
+	if m == nil {
+		m = &recall{}
+	}
 	// One worker has a key at a time, so m is ours.
-	if err := l.carryOut(ctx, s, plan, m); err != nil {
+	err = l.carryOut(ctx, s, plan, m)
+	if !m.empty() { // most keys of most reconcilers have nothing to remember
+		l.mu.Lock()
+		l.memory[key] = m
+		l.mu.Unlock()
+	}
+	if err != nil {
 		return err
 	}
 	if plan.Requeue > 0 {

@@ -13,12 +13,13 @@ func TestBenchSmoke(t *testing.T) {
 	// One small plugin: compiling Go's runtime takes seconds.
 	small := plugins{"1 plugin", pluginConfig([]way{{namespace: "default", validate: true}})}
 	for name, measure := range map[string]func(t *testing.T) *report{
-		"pods":      func(t *testing.T) *report { return measurePods(t, 1, 1, 2) },
-		"start":     func(t *testing.T) *report { return measureStart(t, small, 1, 50) },
-		"idle":      func(t *testing.T) *report { return measureIdle(t, small, time.Second) },
-		"simulated": func(t *testing.T) *report { return measureSimulated(t, 5, 20, 100*time.Millisecond) },
-		"plugins":   func(t *testing.T) *report { return measurePlugins(t, pluginWays[:2], 10) },
-		"trace":     func(t *testing.T) *report { return measureTrace(t, 100) },
+		"pods":        func(t *testing.T) *report { return measurePods(t, 1, 1, 2) },
+		"start":       func(t *testing.T) *report { return measureStart(t, small, 1, 50) },
+		"idle":        func(t *testing.T) *report { return measureIdle(t, small, time.Second) },
+		"simulated":   func(t *testing.T) *report { return measureSimulated(t, 5, 20, 100*time.Millisecond) },
+		"plugins":     func(t *testing.T) *report { return measurePlugins(t, pluginWays[:2], 10) },
+		"reconcilers": func(t *testing.T) *report { return measureReconcilers(t, 3, time.Second, 2) },
+		"trace":       func(t *testing.T) *report { return measureTrace(t, 100) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := measure(t)

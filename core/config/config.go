@@ -71,8 +71,10 @@ type Configuration struct {
 	APIServer   APIServer   `yaml:"apiserver"`
 	Scheduler   Scheduler   `yaml:"scheduler"`
 	Controllers Controllers `yaml:"controllers"`
-	Node        Node        `yaml:"node"`
-	Proxy       Proxy       `yaml:"proxy"`
+	// LeaderElection of the scheduler and the controllers, where several servers have them.
+	LeaderElection LeaderElection `yaml:"leaderElection"`
+	Node           Node           `yaml:"node"`
+	Proxy          Proxy          `yaml:"proxy"`
 	// LoadBalancer gives Services of type LoadBalancer their addresses.
 	LoadBalancer LoadBalancer `yaml:"loadBalancer"`
 	DNS          DNS          `yaml:"dns"`
@@ -742,6 +744,8 @@ func Default() *Configuration {
 		},
 		Scheduler:   Scheduler{TopologySpread: TopologySpread{DefaultingType: "System"}, VolumeBindingTimeout: Duration(10 * time.Minute)},
 		Controllers: Controllers{Enabled: []string{"*"}, NodeMonitorGracePeriod: Duration(50 * time.Second)},
+
+		LeaderElection: LeaderElection{LeaseDuration: Duration(15 * time.Second), QuickLeaseDuration: Duration(5 * time.Second)},
 		Node: Node{
 			Mode:         NodeMode{Real: true},
 			PodNetwork:   PodNetwork{Backend: "auto"},
@@ -912,6 +916,9 @@ func (c *Configuration) complete() error {
 	}
 	if t := time.Duration(c.Scheduler.VolumeBindingTimeout); t < time.Second {
 		return field("scheduler.volumeBindingTimeout", "expected at least 1s, found %s", t)
+	}
+	if err := c.LeaderElection.check(); err != nil {
+		return err
 	}
 	if n := c.Node; (n.ImageCredentialProviderConfig == "") != (n.ImageCredentialProviderBinDir == "") {
 		return field("node.imageCredentialProviderConfig", "expected imageCredentialProviderBinDir with it, or neither")

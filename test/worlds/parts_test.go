@@ -173,10 +173,10 @@ func (l *life) stand(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Twice what upstream takes: the lease is not what most of the steps are to be about.
+	// Twice what servers take: the lease is not what most of the steps are to be about.
 	return leader.Election{
 		Client: set.Kube, Namespace: "kube-system", Name: l.part.role, Identity: l.id, Logger: slog.New(slog.DiscardHandler),
-		LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 4 * time.Second,
+		LeaseDuration: 30 * time.Second, Quick: 10 * time.Second,
 	}.Stand(ctx, l.lead)
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	oteltrace "go.opentelemetry.io/otel/trace"
@@ -19,7 +20,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
 
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/pki"
@@ -38,8 +38,8 @@ type Component struct {
 	dynamic dynamic.Interface // of a process of its own
 	spans   *Tracing          // of a process of its own
 
-	watch      *leaderelection.HealthzAdaptor // of a process of its own; nil = nobody asks
-	catchingUp atomic.Bool                    // it works, and has not seen the cluster yet
+	watch      *leader.Watch // of a process of its own; nil = nobody asks
+	catchingUp atomic.Bool   // it works, and has not seen the cluster yet
 }
 
 // Holder is this process among those that compete for a lease. Where it has the
@@ -90,8 +90,10 @@ func (c *Component) Lead(ctx context.Context, kube kubernetes.Interface, name st
 	if err != nil {
 		return err
 	}
+	lease := c.Options.Config.LeaderElection
 	return leader.Election{
 		Client: kube, Namespace: "kube-system", Name: name, Identity: holder, Logger: c.Options.Logger, Watch: c.watch, Follows: follows,
+		LeaseDuration: time.Duration(lease.LeaseDuration), Quick: time.Duration(lease.QuickLeaseDuration),
 	}.Stand(ctx, work)
 }
 

@@ -5,13 +5,12 @@ package process
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/tools/leaderelection"
 
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/run/leader"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/hostfn/backend"
 )
@@ -74,7 +73,7 @@ func remoteComponent(ctx context.Context, o Options, p Part) (*Component, error)
 	return &Component{
 		Options: o, Config: cfg, Identities: client.TokenIdentities{Base: cfg, Kube: set.Kube},
 		Tracer: tracer, Plugins: loaded, Metrics: metrics, spans: spans, dynamic: set.Dynamic,
-		watch: leaderelection.NewLeaderHealthzAdaptor(20 * time.Second),
+		watch: new(leader.Watch),
 	}, nil
 }
 

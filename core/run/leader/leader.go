@@ -2,21 +2,28 @@
 
 // Package leader runs work that only one of several processes may do at a time, by
 // leader election on a Lease.
+//
+// Two never work at once. The others count a lease's duration from when they saw its renewal; the
+// leader counts four fifths of it from before it asked for that renewal, and its work's context then
+// ends, whether or not the API answers. What is left is for clocks that run at different speeds,
+// and for work to return. A process that the system holds up for longer than a whole lease (SIGSTOP,
+// a machine's sleep) ends its work when it wakes: until then what it writes is compared and swapped.
+//
+// Leases are short while another process waits to take over (it marks the lease) and renewals are in
+// time, and long otherwise, see pace: a process alone writes seldom, and a machine out of breath keeps its leadership.
+// The lease itself says how long it is, so the others wait as long as its holder counts on.
 package leader
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Election is one lease that several processes compete for.
@@ -26,10 +33,12 @@ type Election struct {
 	// competitors.
 	Namespace, Name, Identity string
 	Logger                    *slog.Logger
-	// LeaseDuration 15 s, RenewDeadline 10 s and RetryPeriod 2 s, upstream's, where 0.
-	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// LeaseDuration is how long the others wait for a leader of which they hear nothing; 15 s, upstream's,
+	// where 0. Quick is the same while another process waits and renewals are in time; 0, or more than
+	// LeaseDuration: never shorter. Leases last whole seconds.
+	LeaseDuration, Quick time.Duration
 	// Watch is told whether the lease is renewed in time; nil = nobody is.
-	Watch *leaderelection.HealthzAdaptor
+	Watch *Watch
 	// Follows is called, perhaps more than once, when another process is seen to hold the
 	// lease: this one waits for as long as that lives. Nil = nobody is told.
 	Follows func()
@@ -44,114 +53,49 @@ var ErrLeadershipLost = errors.New("leadership was lost")
 // returned, so that a successor need not wait for its expiry and never works
 // beside its predecessor.
 func (e Election) Lead(ctx context.Context, work func(ctx context.Context) error) error {
-	// The lease outlives ctx by as long as work needs to stop.
-	renewing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer giveUp()
-	stopWaiting := context.AfterFunc(ctx, giveUp)
-	defer stopWaiting()
-
-	var mu sync.Mutex
-	var began, ended bool
-	worked := make(chan error, 1)
-	lead := func(leading context.Context) {
-		mu.Lock()
-		if ended || ctx.Err() != nil {
-			mu.Unlock()
-			return
-		}
-		began = true
-		stopWaiting()
-		mu.Unlock()
-		defer giveUp()
-		e.Logger.InfoContext(leading, "this process leads now", "lease", e.Namespace+"/"+e.Name)
-		working, stop := context.WithCancel(ctx)
-		defer stop()
-		defer context.AfterFunc(leading, stop)()
-		err := work(working)
-		if ctx.Err() == nil && leading.Err() != nil {
-			err = ErrLeadershipLost // whatever work says of its context's end
-		}
-		worked <- err
-	}
-	lock := &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
-		Client:     e.Client.CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity},
-	}
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:          lock,
-		LeaseDuration: or(e.LeaseDuration, 15*time.Second),
-		RenewDeadline: or(e.RenewDeadline, 10*time.Second),
-		RetryPeriod:   or(e.RetryPeriod, 2*time.Second),
-		// The elector would ask the API to release the lease before it ends the leading
-		// context. Where the API does not answer, work would go on past the lease's end.
-		ReleaseOnCancel: false,
-		Name:            e.Name,
-		WatchDog:        e.Watch,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: lead,
-			OnStoppedLeading: func() {},
-			OnNewLeader: func(holder string) {
-				if e.Follows != nil && holder != "" && holder != e.Identity {
-					e.Follows()
-				}
-			},
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("set up the election of %s/%s: %w", e.Namespace, e.Name, err)
-	}
-	elector.Run(renewing)
-	mu.Lock()
-	ended = true
-	wait := began
-	mu.Unlock()
-	err = ErrLeadershipLost
-	if wait {
-		err = <-worked
-	} else if ctx.Err() != nil {
-		err = nil
-	}
-	if !errors.Is(err, ErrLeadershipLost) {
-		e.release(context.WithoutCancel(ctx), lock)
-	}
-	return err
+	return e.lead(ctx, newPace(e), work)
 }
 
-// release gives up the lease, if this process still holds it. A failure is no harm:
-// the lease then ends by itself.
-func (e Election) release(ctx context.Context, lock *resourcelock.LeaseLock) {
-	ctx, cancel := context.WithTimeout(ctx, or(e.RenewDeadline, 10*time.Second))
-	defer cancel()
-	held, _, err := lock.Get(ctx)
-	if err == nil && held.HolderIdentity == e.Identity {
-		now := metav1.Now()
-		err = lock.Update(ctx, resourcelock.LeaderElectionRecord{
-			LeaderTransitions: held.LeaderTransitions, LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now,
-		})
+func (e Election) lead(ctx context.Context, p *pace, work func(ctx context.Context) error) error {
+	t := e.acquire(ctx, p)
+	if t == nil {
+		return nil
 	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		e.Logger.WarnContext(ctx, "the lease could not be released; a successor waits until it ends", "lease", e.Namespace+"/"+e.Name,
-			"error", err)
+	e.Watch.follow(t)
+	defer e.Watch.follow(nil)
+	e.Logger.InfoContext(ctx, "this process leads now", "lease", e.Namespace+"/"+e.Name)
+	// The lease outlives ctx by as long as work needs to stop.
+	renewing, finish := context.WithCancel(context.WithoutCancel(ctx))
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(t.over, stop)()
+	renewed := run.Go("leader election", func() error { t.keep(renewing); return nil })
+	err := work(working)
+	lost := t.over.Err() != nil
+	finish()
+	<-renewed
+	if lost && ctx.Err() == nil {
+		return ErrLeadershipLost // whatever work says of its context's end
 	}
+	t.release(context.WithoutCancel(ctx))
+	return err
 }
 
 // Stand leads whenever it may, until ctx ends or work fails: work that lost the
 // leadership is begun afresh when it is won again. A process that was held up, by
 // a laptop's sleep or a machine out of breath, so goes on where it would end.
 func (e Election) Stand(ctx context.Context, work func(ctx context.Context) error) error {
+	p := newPace(e)
 	for {
-		err := e.Lead(ctx, work)
+		err := e.lead(ctx, p, work)
 		if !errors.Is(err, ErrLeadershipLost) || ctx.Err() != nil {
 			return err
 		}
+		p.lost(time.Now())
 		e.Logger.WarnContext(ctx, "this process could not renew its lease in time and stopped leading; it stands for it again", "lease", e.Namespace+"/"+e.Name)
 	}
 }
 
-func or(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
-	}
-	return d
+func (e Election) leases() coordinationclient.LeaseInterface {
+	return e.Client.CoordinationV1().Leases(e.Namespace)
 }

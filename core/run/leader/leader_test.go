@@ -30,7 +30,7 @@ func TestTwoProcessesNeverWorkAtOnce(t *testing.T) {
 		election := func(id string) Election {
 			return Election{
 				Client: client, Namespace: "kube-system", Name: "test", Identity: id, Logger: slog.New(slog.DiscardHandler),
-				LeaseDuration: 2 * time.Second, RenewDeadline: time.Second, RetryPeriod: 50 * time.Millisecond,
+				LeaseDuration: 2 * time.Second,
 			}
 		}
 		var journal []string // one writes at a time: that is what is tested
@@ -79,7 +79,7 @@ func TestWorkBeginsAfreshAfterLeadershipIsLost(t *testing.T) {
 		})
 		e := Election{
 			Client: client, Namespace: "kube-system", Name: "test", Identity: "one", Logger: slog.New(slog.DiscardHandler),
-			LeaseDuration: 2 * time.Second, RenewDeadline: time.Second, RetryPeriod: 50 * time.Millisecond,
+			LeaseDuration: 2 * time.Second,
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		begun := make(chan struct{})
@@ -115,7 +115,7 @@ func TestWorkEndsBeforeTheLeaseDoes(t *testing.T) {
 		client := &silent{Interface: fake.NewClientset()}
 		e := Election{
 			Client: client, Namespace: "kube-system", Name: "test", Identity: "one", Logger: slog.New(slog.DiscardHandler),
-			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+			LeaseDuration: 15 * time.Second,
 		}
 		var worked time.Duration
 		err := e.Lead(t.Context(), func(ctx context.Context) error {
@@ -182,8 +182,8 @@ func TestAFollowerIsTold(t *testing.T) {
 		election := func(id string) Election {
 			return Election{
 				Client: client, Namespace: "kube-system", Name: "test", Identity: id, Logger: slog.New(slog.DiscardHandler),
-				LeaseDuration: 2 * time.Second, RenewDeadline: time.Second, RetryPeriod: 50 * time.Millisecond,
-				Follows: func() { follows <- id },
+				LeaseDuration: 2 * time.Second,
+				Follows:       func() { follows <- id },
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -143,7 +143,7 @@ func (g *Graph) Only(names []string) (*Graph, error) {
 	}
 	for _, n := range names {
 		if !slices.ContainsFunc(out.Actors, func(a Actor) bool { return a.Name == n || a.touches(n) }) {
-			return nil, fmt.Errorf("nobody is called %q, and nobody reads or writes a kind of this name: expected one such as %s", n,
+			return nil, fmt.Errorf("nobody is called %q, and nobody reads or writes a kind of this name: expected a name such as %s", n,
 				strings.Join(g.examples(), ", "))
 		}
 	}

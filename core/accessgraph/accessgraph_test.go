@@ -57,7 +57,7 @@ func TestOneWayIsNoLoop(t *testing.T) {
 		t.Errorf("loops %+v", g.Loops)
 	}
 	var out bytes.Buffer
-	if err := g.Write(&out, ""); err != nil || !strings.Contains(out.String(), "No two of them write what the other one watches.") {
+	if err := g.Write(&out, ""); err != nil || !strings.Contains(out.String(), "There are no loops: ") {
 		t.Errorf("%v\n%s", err, &out)
 	}
 }
@@ -68,7 +68,7 @@ func TestOnlyWhatIsNamed(t *testing.T) {
 		t.Errorf("%+v, %v", part, err)
 	}
 	if _, err := sample().Only([]string{"jobs"}); err == nil || !strings.Contains(err.Error(), `nobody is called "jobs"`) ||
-		!strings.Contains(err.Error(), "expected one such as garbage, ") {
+		!strings.Contains(err.Error(), "expected a name such as garbage, ") {
 		t.Errorf("a name that is none: %v", err)
 	}
 }
@@ -103,7 +103,7 @@ func TestTheWholeTableShowsLoopsOfPlugins(t *testing.T) {
 	if err := sample().Write(&out, ""); err != nil {
 		t.Fatal(err)
 	}
-	if s := out.String(); !strings.Contains(s, "\n1 loops among the built-in parts: name ") || !strings.Contains(s, "!   job   jobs.batch   twin ") ||
+	if s := out.String(); !strings.Contains(s, "\n1 loops among the built-in parts are not listed: name ") || !strings.Contains(s, "!   job   jobs.batch   twin ") ||
 		strings.Contains(s, "!   job   pods ") {
 		t.Error(s)
 	}

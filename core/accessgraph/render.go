@@ -48,7 +48,7 @@ func (g *Graph) table(out io.Writer) error {
 		}
 	}
 	if len(g.Loops) == 0 {
-		_, err := fmt.Fprintln(out, "\nNo two of them write what the other one watches.")
+		_, err := fmt.Fprintln(out, "\nThere are no loops: no two actors write what the other one watches.")
 		return err
 	}
 	shown := g.Loops
@@ -56,7 +56,7 @@ func (g *Graph) table(out io.Writer) error {
 		shown = slices.DeleteFunc(slices.Clone(g.Loops), func(l Loop) bool { return !l.Plugin })
 	}
 	if rest := len(g.Loops) - len(shown); rest > 0 {
-		fmt.Fprintf(out, "\n%d loops among the built-in parts: name an actor or a kind to see its own, or take -o json.\n", rest)
+		fmt.Fprintf(out, "\n%d loops among the built-in parts are not listed: name an actor or a kind to see its loops, or print all with -o json.\n", rest)
 	}
 	if len(shown) == 0 {
 		return nil

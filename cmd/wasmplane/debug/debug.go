@@ -44,29 +44,32 @@ func graph(s *shell.Shell) *cobra.Command {
 	var file, output string
 	c := &cobra.Command{
 		Use: "graph [NAME ...]", Short: "Show who reads and writes which kind of object, and who wakes whom",
-		Long: `Show who reads and writes which kind of object: controllers, scheduler, nodes and
-Wasm plugins. Nobody is watched at work: this is what they declare. A controller
-declares its informers and the rights of its identity, a plugin its hooks and the
-grants of its entry, and a reconciler in addition the rights of its service account.
+		Long: `Show which kinds of objects controllers, the scheduler, nodes and Wasm plugins
+read and write. This is what they declare, not what they were seen to do. A
+controller declares its informers and the rights of its identity, a plugin its
+hooks and the grants of its entry, and a reconciler the rights of its service
+account too.
 
-Two that write what the other one watches wake each other: a loop. Most are how
-controllers work together, and are only counted unless a NAME is given; those with
-a plugin are listed, and "!" marks kinds
-that both of them write, where they may undo each other's work.
+Two that write what the other one watches wake each other: a loop. Loops with a
+plugin are listed. Most others are how controllers work together: they are only
+counted, unless you give a NAME. A "!" marks a loop in which both write the same
+kind, and may undo each other's work.
 
-NAMEs of actors or kinds (jobs.batch) leave the rest out. A cluster is asked, with
-the rights of an administrator, and its configuration file says which controllers
-are on (--config); with --offline no cluster is asked: what the file says counts,
-local modules are loaded to be asked what they are, and rights are those of a new
-cluster.`,
+Give NAMEs of actors (job-controller) or kinds (jobs.batch) to see only what
+concerns them.
+
+The running cluster is asked for its plugins and roles, which takes the rights of
+an administrator. Which controllers are on is read from its configuration file
+(--config). With --offline the file alone counts: its local modules are loaded,
+and roles are those of a new cluster.`,
 		Example: `  wasmplane debug graph jobs.batch
   wasmplane debug graph --config cluster.yaml -o svg > graph.svg
   wasmplane debug graph --config cluster.yaml --offline my-plugin`,
 		Args: cobra.ArbitraryArgs,
 	}
 	access := s.Access(c.Flags())
-	c.Flags().StringVar(&file, "config", "", "configuration `FILE` of the cluster (default: no plugins, all controllers)")
-	offline := c.Flags().Bool("offline", false, "ask no cluster")
+	c.Flags().StringVar(&file, "config", "", "configuration `FILE` of the cluster (default: all controllers are on; with --offline there are no plugins)")
+	offline := c.Flags().Bool("offline", false, "read the configuration file alone, and ask no cluster")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cfg := config.Default()
 		if file != "" {
@@ -127,11 +130,11 @@ func configured(ctx context.Context, cfg *config.Configuration, access *shell.Ac
 func running(ctx context.Context, cfg *config.Configuration, access *shell.Access) ([]accessgraph.Actor, error) {
 	set, err := access.Client("debug")
 	if err != nil {
-		return nil, fmt.Errorf("%w; with --offline no cluster is asked", err)
+		return nil, fmt.Errorf("%w; --offline reads the configuration file alone", err)
 	}
 	rights, err := readRights(ctx, set)
 	if err != nil {
-		return nil, fmt.Errorf("%w; with --offline no cluster is asked", err)
+		return nil, fmt.Errorf("%w; --offline reads the configuration file alone", err)
 	}
 	actors, err := builtIn(ctx, cfg, rights)
 	if err != nil {
@@ -151,7 +154,7 @@ func running(ctx context.Context, cfg *config.Configuration, access *shell.Acces
 		}
 		a := plugin(name, l.Kinds)
 		if l.Kinds == nil {
-			a.Notes = append(a.Notes, "what it declares is not known: it is "+l.State)
+			a.Notes = append(a.Notes, "what it declares is not known, as it is "+l.State)
 		}
 		if l.Kinds != nil && l.Kinds.Account != "" {
 			a.AllowBesides(rights.Of(accessgraph.ServiceAccount(l.Kinds.Account)))
@@ -240,7 +243,7 @@ func ofEntries(ctx context.Context, cfg *config.Configuration, dir datadir.Dir) 
 			continue
 		case !strings.HasPrefix(e.Source, "file:"):
 			a := plugin(e.Name, nil)
-			a.Notes = []string{"its module is fetched: what it declares is known where it is loaded; ask the cluster"}
+			a.Notes = []string{"what it declares is not known, as its module is not a local file: ask the cluster that has loaded it (without --offline)"}
 			actors = append(actors, a)
 			continue
 		}

@@ -218,7 +218,7 @@ func stuck(format string, args ...any) *Answer { return &Answer{Cause: fmt.Sprin
 func (a *Answer) or(what, format string, words ...any) *Answer {
 	command, ok := facts.Command(format, words...)
 	if !ok {
-		a.Unknown = append(a.Unknown, "by which command to "+what+": a name in it is none that a shell takes as it stands")
+		a.Unknown = append(a.Unknown, "the command to "+what+": a name in it has characters that shells or programs would interpret")
 		return a
 	}
 	a.Changes = append(a.Changes, Change{What: what, Command: command})

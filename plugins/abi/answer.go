@@ -409,7 +409,7 @@ func ParsePlan(data []byte) (p PlanAnswer, err error) {
 			return p, fmt.Errorf("delete[%d] needs apiVersion, kind and name", i)
 		}
 		if !slices.Contains([]string{"", "Background", "Foreground", "Orphan"}, d.PropagationPolicy) {
-			return p, fmt.Errorf("delete[%d] has propagationPolicy %q: Background, Foreground or Orphan was expected", i, d.PropagationPolicy)
+			return p, fmt.Errorf("delete[%d].propagationPolicy: expected Background, Foreground or Orphan, found %q", i, d.PropagationPolicy)
 		}
 	}
 	for i, e := range p.Events {

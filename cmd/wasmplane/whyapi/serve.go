@@ -67,7 +67,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	asker, ok := genericrequest.UserFrom(r.Context())
 	if !ok {
-		fail(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, errors.New("nobody is known to ask"))
+		fail(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, errors.New("the request has no user: who asks is not known"))
 		return
 	}
 	end, wait, why := h.limiter.begin(asker)

@@ -109,7 +109,7 @@ func TestOddQuestionsAreRefused(t *testing.T) {
 		{"kind=" + url.QueryEscape("pods/log") + "&name=x", who, 400, "kind"},
 		{"kind=pod&name=" + strings.Repeat("x", 254), who, 400, "253 characters"},
 		{"kind=node&name=none", who, 404, "there is no node none"},
-		{"kind=node&name=a", nil, 500, "nobody is known to ask"},
+		{"kind=node&name=a", nil, 500, "the request has no user"},
 	} {
 		w := get(t, h, c.who, c.query)
 		var s metav1.Status

@@ -158,7 +158,7 @@ func unsafe(service string) (reason string) {
 	switch {
 	case len(service) > maxService:
 		return fmt.Sprintf("length must be less than %d", maxService)
-	case !safe.MatchString(service) || strings.HasSuffix(service, "\n"):
+	case !safe.MatchString(service):
 		return "input contains unsupported characters"
 	}
 	return ""

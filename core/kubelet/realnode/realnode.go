@@ -156,10 +156,10 @@ func (n *Node) keepNetwork(ctx context.Context) error {
 	for run.Sleep(ctx, cmp.Or(n.cfg.CheckNetwork, checkNetwork)) {
 		missing, err := n.repairNetwork(ctx)
 		if len(missing) > 0 {
-			n.cfg.Log.WarnContext(ctx, "nftables tables of the pods' network were taken away by somebody else and are written anew", "tables", missing)
+			n.cfg.Log.WarnContext(ctx, "another program removed nftables tables of the pods' network: they are written again", "tables", missing)
 		}
 		if err != nil && ctx.Err() == nil {
-			n.cfg.Log.ErrorContext(ctx, "the pods' network is not as it was set up; trying again", "error", err)
+			n.cfg.Log.ErrorContext(ctx, "nftables tables of the pods' network cannot be checked or written again; trying again in a while", "error", err)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ package server
 
 import (
 	"compress/gzip"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -30,7 +31,7 @@ const mostQueries = 4
 func (s *Server) machineLogs(w http.ResponseWriter, r *http.Request) {
 	n, _ := s.about(r).(machineLogs)
 	if n == nil || n.MachineLogs() == "" {
-		http.Error(w, "this node has no machine with logs, or does not serve them (node.enableSystemLogHandler)", http.StatusNotFound)
+		http.Error(w, "this node serves no logs of a machine: it is simulated, or node.enableSystemLogHandler is false in its configuration", http.StatusNotFound)
 		return
 	}
 	root, err := os.OpenRoot(n.MachineLogs())
@@ -72,7 +73,7 @@ func (s *Server) queried(w http.ResponseWriter, r *http.Request, files fs.FS) bo
 		defer func() { <-s.queries }()
 	default:
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "too many queries of this machine's logs at one time", http.StatusTooManyRequests)
+		http.Error(w, fmt.Sprintf("%d queries of this node's logs are being answered, and no more are at one time; try again in a second", mostQueries), http.StatusTooManyRequests)
 		return false
 	}
 	out, end := compressed(w, r)

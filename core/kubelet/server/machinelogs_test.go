@@ -47,7 +47,7 @@ func TestLogsOfTheMachine(t *testing.T) {
 		{"get/stats/n1", "/logs/syslog", 403, "subresource(s)=[log]"},
 		{"get/log/n1", "/logs/none", 404, ""},
 		{"get/log/n1", "/logs/pipe", 404, ""},
-		{"get/log/n2", "/logs/syslog?node=n2", 404, "no machine"},
+		{"get/log/n2", "/logs/syslog?node=n2", 404, "it is simulated"},
 	} {
 		if code, body := w.do(c.as, "GET", c.path); code != c.code || !strings.Contains(body, c.want) {
 			t.Errorf("%q %s: %d %s, want %d %s", c.as, c.path, code, body, c.code, c.want)
@@ -105,7 +105,7 @@ func TestQueriesOfTheMachinesLogs(t *testing.T) {
 		{"get/log/n1", "/logs/?tailLines=x", 400, "tailLines"},
 		{"get/log/n1", "/logs/?tailLines=5", 406, "cannot be empty with options"},
 		{"get/log/n1", "/logs/?query=a%20b", 406, "unsupported characters"},
-		{"get/log/n2", "/logs/?node=n2&query=wasmplane-test-app", 404, "no machine"},
+		{"get/log/n2", "/logs/?node=n2&query=wasmplane-test-app", 404, "it is simulated"},
 	} {
 		if code, body := w.do(c.as, "GET", c.path); code != c.code || !strings.Contains(body, c.want) {
 			t.Errorf("%q %s: %d %s, want %d %s", c.as, c.path, code, body, c.code, c.want)

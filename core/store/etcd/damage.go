@@ -34,7 +34,7 @@ func inspect(dir string) (applied uint64, err error) {
 	logs := filepath.Join(dir, "member", "wal")
 	found, err := filepath.Glob(filepath.Join(logs, "*.wal"))
 	if err == nil && len(found) == 0 && applied > 0 {
-		err = fmt.Errorf("its log %s is gone, and its database is there", logs)
+		err = fmt.Errorf("its log in %s is gone, while its database is there", logs)
 	}
 	return applied, err
 }
@@ -55,7 +55,7 @@ func readDatabase(file string, size int64) (applied uint64, err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	err = db.View(func(tx *bbolt.Tx) error {
 		if tx.Size() > size {
-			return fmt.Errorf("it has %d bytes, and had %d", size, tx.Size())
+			return fmt.Errorf("it has %d bytes, and its pages need %d: it was cut", size, tx.Size())
 		}
 		if meta := tx.Bucket([]byte("meta")); meta != nil {
 			if index := meta.Get([]byte("consistent_index")); len(index) == 8 {

@@ -59,12 +59,12 @@ func OtherKinds() []string {
 	}
 }
 
-// Instead says what does the work of a kind that is known and not read.
+// Instead says what to use in place of a kind that is known and not applied.
 func Instead(kind string) string {
 	if strings.HasSuffix(kind, "GeneratingPolicy") {
-		return "what other objects bring about is made by a plugin of the point reconcile"
+		return "use a plugin of the point reconcile, which makes objects for other objects"
 	}
-	return "what is deleted on a schedule is deleted by a CronJob whose service account may do that, or by a plugin of the point reconcile"
+	return "use a CronJob whose service account may delete, or a plugin of the point reconcile"
 }
 
 // Versions of the kinds, which have the same fields.

@@ -66,7 +66,7 @@ func Compiles(o *kyverno.Objects) error {
 func checkKyverno(o *unstructured.Unstructured) ([]rights.Need, error) {
 	kind := o.GetKind()
 	if slices.Contains(kyverno.OtherKinds(), kind) {
-		return nil, fmt.Errorf("kind: a %s is not known here: %s; only %q, %q and %s are", kind, kyverno.Instead(kind),
+		return nil, fmt.Errorf("kind: a %s is not applied here: %s; what is applied is %q, %q and %s", kind, kyverno.Instead(kind),
 			kyverno.Kinds(), kyverno.ImageKinds(), kyverno.ExceptionKind)
 	}
 	if slices.Contains(kyverno.ImageKinds(), kind) {

@@ -343,17 +343,16 @@ func about(err error) string {
 // Registry implements imagepolicy.Registries.
 func (g *Gate) Registry(ctx context.Context, p *imagepolicy.Policy, repository name.Repository, named bool) (evidence.Registry, error) {
 	a, _ := ctx.Value(askingKey{}).(asking)
-	s, lane, slots := a.policy, "namespace "+a.namespace, namespaceLookups
+	s := a.policy
 	r := evidence.Registry{Transport: g.cfg.Tenants, PlainHTTP: p.PlainHTTP, Key: "public"}
+	r.Turn = func(ctx context.Context) (func(), error) {
+		return g.lanes.take(ctx, "namespace "+a.namespace, namespaceLookups)
+	}
 	if named && !p.Namespaced() {
 		r.Transport, r.Key = g.cfg.Operators, "named"
-		lane, slots = "named", namedLookups
-	}
-	r.Turn = func(ctx context.Context) (func(), error) {
-		if lane == "named" { // nobody has all of them
-			return g.lanes.both(ctx, "named for "+a.namespace, namedOfNamespace, lane, slots)
+		r.Turn = func(ctx context.Context) (func(), error) { // of one lane for all, of which no namespace has everything
+			return g.lanes.both(ctx, "named for "+a.namespace, namedOfNamespace, "named", namedLookups)
 		}
-		return g.lanes.take(ctx, lane, slots)
 	}
 	if p.PlainHTTP {
 		r.Key += " plain"

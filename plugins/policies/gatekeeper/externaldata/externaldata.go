@@ -165,88 +165,103 @@ type response struct {
 // Ask asks a Provider about keys. What goes wrong is in the answer, in Gatekeeper's form: responses and errors are pairs of a key and
 // what is said of it, and system_error is about all.
 func (p *Providers) Ask(ctx context.Context, name string, keys []string) map[string]any {
-	answer, _ := p.ask(ctx, name, keys)
-	return answer
+	r := p.look(ctx, name, keys)
+	responses, problems := []any{}, []any{}
+	for _, one := range r.keys {
+		if one.problem != "" {
+			problems = append(problems, []any{one.key, one.problem})
+		} else {
+			responses = append(responses, []any{one.key, one.value})
+		}
+	}
+	return map[string]any{"responses": responses, "errors": problems, "status_code": r.status, "system_error": r.problem}
 }
 
-// ask also answers for which keys the provider says that its answers are idempotent.
-func (p *Providers) ask(ctx context.Context, name string, keys []string) (said map[string]any, idempotent map[string]bool) {
-	idempotent = map[string]bool{}
-	responses, problems := []any{}, []any{}
-	status := http.StatusOK
-	answer := func(problem string) map[string]any {
-		return map[string]any{"responses": responses, "errors": problems, "status_code": status, "system_error": problem}
-	}
+// result is what a Provider says of keys, or what was remembered of them.
+type result struct {
+	keys    []resultOf
+	status  int
+	problem string // with all of it
+}
+
+// resultOf one key: a value, or the problem with it.
+type resultOf struct {
+	key        string
+	value      any
+	problem    string
+	idempotent bool
+}
+
+// look up keys, those that are not remembered at the Provider.
+func (p *Providers) look(ctx context.Context, name string, keys []string) result {
+	found := result{status: http.StatusOK}
 	one, err := p.find(ctx, name)
 	if err != nil {
-		return answer(err.Error()), idempotent
+		found.problem = err.Error()
+		return found
 	}
 	var open []string
 	for _, key := range keys {
 		if v, ok := p.remembered(one, key); ok {
-			responses = append(responses, []any{key, v.value})
-			idempotent[key] = v.idempotent
+			found.keys = append(found.keys, resultOf{key: key, value: v.value, idempotent: v.idempotent})
 		} else if !slices.Contains(open, key) {
 			open = append(open, key)
 		}
 	}
 	if len(open) == 0 {
-		return answer(""), idempotent
+		return found
 	}
 	if len(open) > mostKeys || slices.ContainsFunc(open, func(k string) bool { return len(k) > longestKey }) {
-		return answer(fmt.Sprintf("at most %d keys of %d bytes can be asked about at once", mostKeys, longestKey)), idempotent
+		found.problem = fmt.Sprintf("at most %d keys of %d bytes can be asked about at once", mostKeys, longestKey)
+		return found
 	}
 	r, code, err := p.post(ctx, one, open)
-	if status = code; err != nil {
-		return answer(err.Error()), idempotent
+	if found.status = code; err != nil {
+		found.problem = err.Error()
+		return found
 	}
 	for _, item := range r.Response.Items {
 		switch {
 		case !slices.Contains(open, item.Key): // nobody asked
 		case item.Error != "":
-			problems = append(problems, []any{item.Key, item.Error})
+			found.keys = append(found.keys, resultOf{key: item.Key, problem: item.Error})
 		default:
-			responses = append(responses, []any{item.Key, item.Value})
+			found.keys = append(found.keys, resultOf{key: item.Key, value: item.Value, idempotent: r.Response.Idempotent})
 			p.remember(one, item.Key, item.Value, r.Response.Idempotent)
-			idempotent[item.Key] = r.Response.Idempotent
 		}
 	}
-	return answer(r.Response.SystemError), idempotent
+	found.problem = r.Response.SystemError
+	return found
 }
 
 // Values asks a provider about keys for a mutator. What it answers says of each key its value, a text, or why it has none. A provider has to say that
 // its answers are idempotent: a mutator asks about what it has put there itself.
 func (p *Providers) Values(ctx context.Context, name string, keys []string) func(key string) (string, error) {
-	answer, idempotent := p.ask(ctx, name, keys)
-	values, problems := map[string]any{}, map[string]error{}
-	if text, _ := answer["system_error"].(string); text != "" {
-		err := fmt.Errorf("external data: %s", text)
+	r := p.look(ctx, name, keys)
+	if r.problem != "" {
+		err := fmt.Errorf("external data: %s", r.problem)
 		return func(string) (string, error) { return "", err }
 	}
-	for _, pair := range answer["responses"].([]any) {
-		pair := pair.([]any)
-		values[pair[0].(string)] = pair[1]
-	}
-	for _, pair := range answer["errors"].([]any) {
-		pair := pair.([]any)
-		problems[pair[0].(string)] = fmt.Errorf("provider %q says of %q: %s", name, pair[0], pair[1])
+	by := map[string]resultOf{}
+	for _, one := range r.keys {
+		if by[one.key].problem == "" || one.problem != "" { // a problem counts, whatever else is said of the key
+			by[one.key] = one
+		}
 	}
 	return func(key string) (string, error) {
-		if problem := problems[key]; problem != nil {
-			return "", problem
-		}
-		value, ok := values[key]
-		if !ok {
+		one, ok := by[key]
+		switch text, isText := one.value.(string); {
+		case !ok:
 			return "", fmt.Errorf("provider %q says nothing of %q", name, key)
-		}
-		if !idempotent[key] {
+		case one.problem != "":
+			return "", fmt.Errorf("provider %q says of %q: %s", name, key, one.problem)
+		case !one.idempotent:
 			return "", fmt.Errorf("provider %q does not say that its answers are idempotent, which mutation needs (response.idempotent)", name)
-		}
-		text, ok := value.(string)
-		if !ok {
+		case !isText:
 			return "", fmt.Errorf("provider %q answers %q with what is no text", name, key)
+		default:
+			return text, nil
 		}
-		return text, nil
 	}
 }
 

@@ -114,7 +114,8 @@ var mayImport = map[string]string{
 	"core/networkpolicy/policytest": "core/networkpolicy",
 	"core/dns/...":                  "core/run",
 
-	"plugins/abi":                   "plugins/abi/jsonvalue",
+	"plugins/abi":                   "plugins/abi/jsonpatch plugins/abi/jsonvalue",
+	"plugins/abi/jsonpatch":         "plugins/abi/jsonvalue",
 	"plugins/abi/jsonvalue":         "",
 	"plugins/manifest":              "core/config plugins/abi plugins/host plugins/rego plugins/rego/bundle",
 	"plugins/rego":                  "",

@@ -121,6 +121,28 @@ func directions(np *networkingv1.NetworkPolicy) [2]bool {
 	}
 }
 
+// AsksForNamespaces reports whether a policy selects a pod with these labels, and has peers that labels of
+// namespaces decide on, other than their names, which never change.
+func AsksForNamespaces(np *networkingv1.NetworkPolicy, pod labels.Set) bool {
+	if selector, err := metav1.LabelSelectorAsSelector(&np.Spec.PodSelector); err == nil && !selector.Matches(pod) {
+		return false
+	}
+	asks := func(p networkingv1.NetworkPolicyPeer) bool {
+		s := p.NamespaceSelector
+		if s == nil {
+			return false
+		}
+		for key := range s.MatchLabels {
+			if key != corev1.LabelMetadataName {
+				return true
+			}
+		}
+		return slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return r.Key != corev1.LabelMetadataName })
+	}
+	return slices.ContainsFunc(np.Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool { return slices.ContainsFunc(r.From, asks) }) ||
+		slices.ContainsFunc(np.Spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool { return slices.ContainsFunc(r.To, asks) })
+}
+
 // rule is nil when nothing is left that it could allow.
 func (c *compiled) rule(count *int, from []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) (*Rule, error) {
 	r := &Rule{AnyPeer: len(from) == 0, AnyPort: len(ports) == 0}

@@ -84,7 +84,8 @@ type Plan struct {
 	policies   map[string]map[types.NamespacedName]*policy // by namespace
 	sets       map[string]*set
 	table      *table
-	stale      map[*pod]bool // whose chains have to be made anew
+	stale      map[*pod]bool                // whose chains have to be made anew
+	at         map[netip.Addr]map[*pod]bool // this node's pods, by the addresses that they are said to have
 	crowded    map[types.NamespacedName]bool
 	problems   map[types.NamespacedName]error
 }
@@ -98,6 +99,7 @@ func New() *Plan {
 		map[string]*set{},
 		newTable(),
 		map[*pod]bool{},
+		map[netip.Addr]map[*pod]bool{},
 		map[types.NamespacedName]bool{},
 		map[types.NamespacedName]error{},
 	}
@@ -140,11 +142,13 @@ func (p *Plan) SetPod(now Pod) {
 	}
 	if old != nil {
 		p.unplug(old)
+		p.place(old, false)
 		old.Pod = now
 	} else {
 		old = &pod{Pod: now, selectedBy: map[types.NamespacedName]*policy{}}
 		put(p.pods, now.NamespacedName, old)
 	}
+	p.place(old, true)
 	for name, s := range p.sets {
 		p.member(s, old, p.wanted(name, s, old))
 	}
@@ -161,6 +165,7 @@ func (p *Plan) RemovePod(key types.NamespacedName) {
 		return
 	}
 	p.unplug(pod)
+	p.place(pod, false)
 	for _, s := range p.sets {
 		p.member(s, pod, nil)
 	}
@@ -358,13 +363,42 @@ func (p *Plan) unplug(on *pod) {
 			continue
 		}
 		for _, ip := range on.IPs {
-			if p.table.verdicts.now[Verdict{Direction(d), ip}] == name {
-				p.table.verdicts.remove(Verdict{Direction(d), ip})
-			}
+			p.release(on, Verdict{Direction(d), ip}, name)
 			p.table.removeElement(selfElement(ip))
 		}
 		p.table.dropChain(name)
 		on.chains[d] = ""
+	}
+}
+
+// place takes note of where a pod of this node is said to be.
+func (p *Plan) place(on *pod, there bool) {
+	for _, ip := range on.IPs {
+		switch {
+		case !on.Here:
+		case !there:
+			if delete(p.at[ip], on); len(p.at[ip]) == 0 {
+				delete(p.at, ip)
+			}
+		case p.at[ip] == nil:
+			p.at[ip] = map[*pod]bool{on: true}
+		default:
+			p.at[ip][on] = true
+		}
+	}
+}
+
+// release takes away where an address leads, if it leads to this pod's chain. Another pod that is said to
+// be there gets its own again: what is known of pods may be late, and pods share chains.
+func (p *Plan) release(on *pod, v Verdict, chain string) {
+	if p.table.verdicts.now[v] != chain {
+		return
+	}
+	p.table.verdicts.remove(v)
+	for other := range p.at[v.Address] {
+		if other != on {
+			p.stale[other] = true
+		}
 	}
 }
 
@@ -396,8 +430,8 @@ func (p *Plan) plug(on *pod) {
 		p.table.dropChain(name)
 		for _, ip := range on.IPs {
 			p.table.removeElement(selfElement(ip))
-			if on.chains[d] == "" && p.table.verdicts.now[Verdict{Direction(d), ip}] == name {
-				p.table.verdicts.remove(Verdict{Direction(d), ip})
+			if on.chains[d] == "" {
+				p.release(on, Verdict{Direction(d), ip}, name)
 			}
 		}
 	}
@@ -434,10 +468,12 @@ func (on *pod) chain(d Direction) (name string, c Chain, more bool) {
 
 // Flush answers what has changed since the last time.
 func (p *Plan) Flush() *Change {
-	for on := range p.stale {
-		p.plug(on)
+	for len(p.stale) > 0 { // to plug one may make another stale
+		for on := range p.stale {
+			delete(p.stale, on)
+			p.plug(on)
+		}
 	}
-	clear(p.stale)
 	return p.table.flush()
 }
 

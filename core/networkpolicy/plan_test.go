@@ -225,3 +225,70 @@ func TestDirections(t *testing.T) {
 		}
 	}
 }
+
+// Two pods of a node may be said to have one address, since what is known of one of them is late. That it goes
+// takes nothing from the other, though policies lead both to the same chain.
+func TestAnAddressThatTwoPodsAreSaidToHave(t *testing.T) {
+	pod := func(name string, ips ...netip.Addr) networkpolicy.Pod {
+		return networkpolicy.Pod{NamespacedName: types.NamespacedName{Namespace: "x", Name: name}, Labels: labels.Set{"app": name}, IPs: ips, Here: true}
+	}
+	np := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "all"}}
+	np.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
+	ip := netip.MustParseAddr("10.0.0.1")
+	v := networkpolicy.Verdict{Direction: networkpolicy.Egress, Address: ip}
+	for what, ends := range map[string]func(*networkpolicy.Plan){
+		"gone":      func(p *networkpolicy.Plan) { p.RemovePod(types.NamespacedName{Namespace: "x", Name: "old"}) },
+		"elsewhere": func(p *networkpolicy.Plan) { p.SetPod(pod("old", netip.MustParseAddr("10.0.0.2"))) },
+		"nowhere":   func(p *networkpolicy.Plan) { p.SetPod(pod("old")) },
+	} {
+		p, k := networkpolicy.New(), newKernel(t)
+		p.SetNamespace("x", labels.Set{})
+		p.SetPolicy(np)
+		p.SetPod(pod("old", ip))
+		p.SetPod(pod("new", ip))
+		k.apply(p.Flush())
+		ends(p)
+		p.SetPod(pod("new", ip)) // which says nothing new
+		k.apply(p.Flush())
+		if k.verdicts[v] == "" {
+			t.Errorf("the old pod is %s, and the new one is open", what)
+		}
+		p.RemovePod(types.NamespacedName{Namespace: "x", Name: "new"})
+		k.apply(p.Flush())
+		if k.verdicts[v] != "" {
+			t.Errorf("the old pod is %s, the new one is gone, and the address is still cut off", what)
+		}
+	}
+}
+
+// Labels of namespaces count where a policy that selects the pod has peers by more than their names.
+func TestAsksForNamespaces(t *testing.T) {
+	by := func(s *metav1.LabelSelector) []networkingv1.NetworkPolicyPeer {
+		return []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}, {NamespaceSelector: s}}
+	}
+	name := metav1.LabelSelectorRequirement{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpExists}
+	tier := metav1.LabelSelectorRequirement{Key: "tier", Operator: metav1.LabelSelectorOpExists}
+	for _, c := range []struct {
+		selector *metav1.LabelSelector
+		pod      string
+		want     bool
+	}{
+		{nil, "a", false},
+		{&metav1.LabelSelector{}, "a", false},
+		{&metav1.LabelSelector{MatchLabels: map[string]string{name.Key: "y"}, MatchExpressions: []metav1.LabelSelectorRequirement{name}}, "a", false},
+		{&metav1.LabelSelector{MatchLabels: map[string]string{"tier": "1"}}, "a", true},
+		{&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{name, tier}}, "a", true},
+		{&metav1.LabelSelector{MatchLabels: map[string]string{"tier": "1"}}, "b", false},
+	} {
+		in, out := &networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicy{}
+		in.Spec.PodSelector.MatchLabels = map[string]string{"app": "a"}
+		in.Spec.DeepCopyInto(&out.Spec)
+		in.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}, {From: by(c.selector)}}
+		out.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{}, {To: by(c.selector)}}
+		for _, np := range []*networkingv1.NetworkPolicy{in, out} {
+			if got := networkpolicy.AsksForNamespaces(np, labels.Set{"app": c.pod}); got != c.want {
+				t.Errorf("%+v asks for namespaces of pod %s: %t, want %t", np.Spec, c.pod, got, c.want)
+			}
+		}
+	}
+}

@@ -6,13 +6,16 @@
 // What is to be in the table is core/networkpolicy's decision; here objects are
 // followed, and each change becomes one transaction, so that no packet sees a state in
 // between. The table outlives the process, and the first write of the next one replaces
-// it in one transaction too: there is no moment without rules. An address that the table
-// isolates, and of which the API does not say whose it is, stays cut off until somebody
-// says so.
+// it in one transaction too: there is no moment without rules. It is written once all
+// policies are known that there are, which a first list from a cache may not have. An
+// address that the table isolates, and of which the API does not say whose it is, stays
+// cut off until somebody says so.
 //
 // Guard is for whoever starts pods: it returns once what policies say of a pod is in
-// the kernel. It does not rely on the watch of policies for that, which may be behind
-// the watch that brought the pod: it asks which policies there are.
+// the kernel. It does not rely on the watches for that, each of which may be behind
+// the one that brought the pod: it asks, and waits until they have brought the answers.
+// What whoever starts pods says of a pod's network holds until he takes it back,
+// whatever the watch says of the pod meanwhile.
 package filter
 
 import (
@@ -103,6 +106,8 @@ type Filter struct {
 	plan *networkpolicy.Plan
 	// seen are the policies that are in the plan.
 	seen map[types.NamespacedName]metav1.ObjectMeta
+	// seenNamespaces are the resource versions of the namespaces whose labels are in the plan.
+	seenNamespaces map[string]string
 	// here are the pods of this node that are in the plan.
 	here map[types.UID]*corev1.Pod
 	// guests have addresses by the word of who started them; hosts are whose an address is.
@@ -150,8 +155,9 @@ func New(cfg Config) (*Filter, error) {
 				})),
 		},
 		ready: make(chan struct{}), wake: make(chan struct{}, 1), plan: networkpolicy.New(), seen: map[types.NamespacedName]metav1.ObjectMeta{},
-		here:   map[types.UID]*corev1.Pod{},
-		guests: map[types.UID][]netip.Addr{}, hosts: map[netip.Addr]types.UID{}, held: map[networkpolicy.Verdict]bool{},
+		seenNamespaces: map[string]string{},
+		here:           map[types.UID]*corev1.Pod{},
+		guests:         map[types.UID][]netip.Addr{}, hosts: map[netip.Addr]types.UID{}, held: map[networkpolicy.Verdict]bool{},
 		turn: make(chan struct{}), broken: true, told: map[types.NamespacedName]string{}, crowded: map[types.NamespacedName]bool{},
 	}
 	return f, f.follow()
@@ -173,6 +179,9 @@ func slimPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels,
 	}}
+	if of, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; ok {
+		out.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: of}
+	}
 	out.Spec.NodeName, out.Spec.HostNetwork = p.Spec.NodeName, p.Spec.HostNetwork
 	out.Status.Phase, out.Status.PodIP, out.Status.PodIPs = p.Status.Phase, p.Status.PodIP, p.Status.PodIPs
 	keep := func(to *[]corev1.Container, from []corev1.Container) {
@@ -210,8 +219,13 @@ func (f *Filter) follow() error {
 			f.nudge()
 		}
 		registered, err := one.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { take(o, false) },
-			UpdateFunc: func(_, o any) { take(o, false) },
+			AddFunc: func(o any) { take(o, false) },
+			UpdateFunc: func(old, o any) {
+				if another(old, o) {
+					take(old, true) // the watch has missed its end
+				}
+				take(o, false)
+			},
 			DeleteFunc: func(o any) { take(o, true) },
 		})
 		if err != nil {
@@ -220,6 +234,13 @@ func (f *Filter) follow() error {
 		f.synced = append(f.synced, registered.HasSynced)
 	}
 	return nil
+}
+
+// another reports whether an object has taken the name of an earlier one.
+func another(old, now any) bool {
+	a, okA := old.(metav1.Object)
+	b, okB := now.(metav1.Object)
+	return okA && okB && a.GetUID() != b.GetUID()
 }
 
 func (f *Filter) nudge() {
@@ -237,9 +258,13 @@ func (f *Filter) advance() {
 
 func (f *Filter) namespace(o any, gone bool) {
 	n, ok := o.(*corev1.Namespace)
+	if !ok {
+		return
+	}
+	f.seenNamespaces[n.Name] = n.ResourceVersion
 	switch {
-	case !ok:
 	case gone:
+		delete(f.seenNamespaces, n.Name)
 		f.plan.SetNamespace(n.Name, nil)
 	case n.Labels == nil:
 		f.plan.SetNamespace(n.Name, map[string]string{})
@@ -300,36 +325,29 @@ func (f *Filter) dns(o any, gone bool) {
 
 func (f *Filter) pod(o any, gone bool) {
 	p, ok := o.(*corev1.Pod)
-	switch {
-	case !ok:
-	case gone:
+	if !ok {
+		return
+	}
+	if _, guest := f.guests[p.UID]; gone && guest {
+		return // deleted by force: it runs until whoever started it says that it has no network any more
+	}
+	if gone {
 		f.removePod(p)
-	default:
+	} else {
 		f.setPod(p)
 	}
 }
 
+// keyOf is a pod in the plan. Another of the same name is another pod: for a while there may
+// be both, and what is heard of the one must not open the other.
 func keyOf(p *corev1.Pod) types.NamespacedName {
-	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name + "/" + string(p.UID)}
 }
 
-// removePod forgets a pod, unless another has taken its name.
 func (f *Filter) removePod(p *corev1.Pod) {
 	f.leave(p.UID)
 	delete(f.here, p.UID)
-	if !f.renewed(p) {
-		f.plan.RemovePod(keyOf(p))
-	}
-}
-
-// renewed reports whether this node has another pod of the name.
-func (f *Filter) renewed(p *corev1.Pod) bool {
-	for uid, other := range f.here {
-		if uid != p.UID && keyOf(other) == keyOf(p) {
-			return true
-		}
-	}
-	return false
+	f.plan.RemovePod(keyOf(p))
 }
 
 // leave forgets what addresses a pod of this node was given.
@@ -353,12 +371,6 @@ func (f *Filter) setPod(p *corev1.Pod) {
 	if here {
 		f.here[p.UID] = p
 	}
-	for uid, other := range f.here {
-		if uid != p.UID && keyOf(other) == keyOf(p) {
-			f.leave(uid) // the name's earlier pod
-			delete(f.here, uid)
-		}
-	}
 	one := networkpolicy.Pod{NamespacedName: keyOf(p), Labels: p.Labels, Here: here, Ports: namedPorts(p), IPs: f.addresses(p)}
 	if here {
 		for _, ip := range one.IPs {
@@ -368,15 +380,17 @@ func (f *Filter) setPod(p *corev1.Pod) {
 	f.plan.SetPod(one)
 }
 
-// addresses of a pod: what it was given, or what the API says. A pod that has ended, or
-// is on its node's network, has none.
+// addresses of a pod: what it was given, until whoever gave it takes it back; else what the API
+// says. A pod that has ended, or is on its node's network, has none.
 func (f *Filter) addresses(p *corev1.Pod) []netip.Addr {
 	given, known := f.guests[p.UID]
 	switch {
-	case p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+	case p.Spec.HostNetwork:
 		return nil
-	case known:
+	case known: // whatever phase somebody has written
 		return given
+	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+		return nil
 	default:
 		return f.reported(p)
 	}
@@ -394,11 +408,18 @@ func (f *Filter) reported(p *corev1.Pod) []netip.Addr {
 	}
 	var out []netip.Addr
 	for _, ip := range parse(texts) {
-		if host, given := f.hosts[ip]; !given || host == p.UID {
+		if host, given := f.hosts[ip]; !given || host == p.UID || f.mirrors(p, host) {
 			out = append(out, ip)
 		}
 	}
 	return out
+}
+
+// mirrors reports whether a pod of the API is the mirror of a static one of this node. Anybody may write
+// so into a pod; nobody else has its name.
+func (f *Filter) mirrors(p *corev1.Pod, static types.UID) bool {
+	host := f.here[static]
+	return host != nil && p.Annotations[corev1.MirrorPodAnnotationKey] == string(static) && p.Namespace == host.Namespace && p.Name == host.Name
 }
 
 // parse leaves out what is no address.
@@ -486,7 +507,9 @@ func (f *Filter) Run(ctx context.Context) error {
 		}
 		var err error
 		if !adopted {
-			err = f.adopt(ctx)
+			if err = f.catchUp(ctx); err == nil {
+				err = f.adopt(ctx)
+			}
 			adopted = err == nil
 		}
 		if err == nil {
@@ -654,7 +677,7 @@ func (f *Filter) report(ctx context.Context) {
 			"name", key.Name, "limit", networkpolicy.MaxPolicies)
 		for _, p := range f.here {
 			if keyOf(p) == key {
-				f.events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: key.Namespace, Name: key.Name, UID: p.UID}, corev1.EventTypeWarning, "TooManyNetworkPolicies", message)
+				f.events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}, corev1.EventTypeWarning, "TooManyNetworkPolicies", message)
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wasmplane/wasmplane/core/networkpolicy"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -24,8 +25,8 @@ import (
 const askAgain = 250 * time.Millisecond
 
 // Guard returns once what policies say of a pod of this node, which was given these
-// addresses, is in force. Of the pod, what its sandbox shows is enough: all else comes by
-// the watch. link is the pod's link to our bridge, on the node's side; "" where there is
+// addresses, is in force. Of the pod, what its sandbox shows is enough: all else is asked
+// for. link is the pod's link to our bridge, on the node's side; "" where there is
 // none. An error means that it is not, and that the pod must not start.
 func (f *Filter) Guard(ctx context.Context, p *corev1.Pod, ips []string, link string) error {
 	if p.Spec.HostNetwork {
@@ -33,14 +34,15 @@ func (f *Filter) Guard(ctx context.Context, p *corev1.Pod, ips []string, link st
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Patience)
 	defer cancel()
-	if err := f.know(ctx, p); err != nil {
+	p, err := f.know(ctx, p)
+	if err != nil {
 		return err
 	}
 	mine := f.admit(p, ips, link)
 	for {
 		f.mu.Lock()
 		done, turn, failure := f.inForce >= mine, f.turn, f.failure
-		ingress, egress := f.plan.Isolated(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+		ingress, egress := f.plan.Isolated(keyOf(p))
 		f.mu.Unlock()
 		if done {
 			if err := f.cfg.Sees(); err != nil && (ingress || egress) {
@@ -84,7 +86,7 @@ func (f *Filter) admit(p *corev1.Pod, ips []string, link string) uint64 {
 			f.setPod(other)
 		}
 	}
-	if known := f.here[p.UID]; known != nil {
+	if known := f.here[p.UID]; known != nil && (p.ResourceVersion == "" || newer(known.ResourceVersion, p.ResourceVersion)) {
 		p = known // the watch knows more than whoever starts it
 	} else {
 		p = slimPod(p)
@@ -105,51 +107,122 @@ func (f *Filter) Forget(p *corev1.Pod) {
 	f.nudge()
 }
 
-// know waits until all policies are in the plan that are in the pod's namespace now.
-func (f *Filter) know(ctx context.Context, p *corev1.Pod) error {
+// state is what the API says of a pod at one moment, as far as its traffic depends on it.
+type state struct {
+	pod        *corev1.Pod // nil: it has none of this name, as of a static pod
+	policies   []networkingv1.NetworkPolicy
+	namespaces []corev1.Namespace
+}
+
+// know waits until the plan has what the API says now: the pod with its labels, and with it what was written
+// of any pod before, all policies of its namespace, and the labels of namespaces where policies that select it
+// ask for them. Each is asked for anew, since each watch may be behind, or behind another one.
+// It answers the pod as the API has it, or as it was given.
+func (f *Filter) know(ctx context.Context, p *corev1.Pod) (*corev1.Pod, error) {
 	for {
-		list, err := f.cfg.Client.NetworkingV1().NetworkPolicies(p.Namespace).List(ctx, metav1.ListOptions{})
+		now, err := f.ask(ctx, p)
 		switch {
 		case err == nil:
-			if f.arrived(ctx, list.Items) {
-				return nil
+			behind := f.arrived(ctx, now)
+			if behind == "" {
+				return cmp.Or(now.pod, p), nil
 			}
-			err = errors.New("the watch of policies is behind")
+			err = errors.New("the watch of " + behind + " is behind")
 		case p.Status.Phase == corev1.PodRunning:
 			// The pod has run before, under the policies that are known.
 			f.cfg.Log.WarnContext(ctx, "a pod starts again under the network policies that are known, as the API does not answer",
 				"kind", "Pod", "namespace", p.Namespace, "name", p.Name, "error", err)
-			return nil
+			return p, nil
 		default:
 			run.Sleep(ctx, askAgain)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("the network policies of namespace %s are not known after %s: %w", p.Namespace, f.cfg.Patience, err)
+			return nil, fmt.Errorf("the network policies of namespace %s are not known after %s: %w", p.Namespace, f.cfg.Patience, err)
 		}
 	}
 }
 
-// arrived waits for a moment until the plan has all of a list, and reports whether it has.
-func (f *Filter) arrived(ctx context.Context, list []networkingv1.NetworkPolicy) bool {
+// ask reads at the newest revision. The pod comes first: what was there before it is in the answers.
+func (f *Filter) ask(ctx context.Context, p *corev1.Pod) (now state, err error) {
+	pods, err := f.cfg.Client.CoreV1().Pods(p.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + p.Name})
+	if err != nil {
+		return now, err
+	}
+	labelled := p
+	for i := range pods.Items {
+		if one := &pods.Items[i]; one.Name == p.Name && one.UID == p.UID {
+			now.pod = slimPod(one)
+			labelled = now.pod
+		}
+	}
+	policies, err := f.cfg.Client.NetworkingV1().NetworkPolicies(p.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return now, err
+	}
+	now.policies = policies.Items
+	if !slices.ContainsFunc(now.policies, func(np networkingv1.NetworkPolicy) bool { return networkpolicy.AsksForNamespaces(&np, labelled.Labels) }) {
+		return now, nil
+	}
+	namespaces, err := f.cfg.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err == nil {
+		now.namespaces = namespaces.Items
+	}
+	return now, err
+}
+
+// catchUp waits until the plan has all policies that there are: what an earlier process left in the kernel
+// may be newer than what a first list from a cache brings, and is not replaced before.
+func (f *Filter) catchUp(ctx context.Context) error {
+	list, err := f.cfg.Client.NetworkingV1().NetworkPolicies(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("ask which network policies there are: %w", err)
+	}
+	if behind := f.arrived(ctx, state{policies: list.Items}); behind != "" {
+		return errors.New("the watch of " + behind + " is behind what there is")
+	}
+	return nil
+}
+
+// arrived waits for a moment until the plan has all of a state, and answers what it has not; "" = it has all.
+func (f *Filter) arrived(ctx context.Context, now state) (behind string) {
 	patience := time.NewTimer(askAgain)
 	defer patience.Stop()
 	for {
 		f.mu.Lock()
 		turn := f.turn
-		missing := slices.ContainsFunc(list, func(np networkingv1.NetworkPolicy) bool {
-			have, ok := f.seen[types.NamespacedName{Namespace: np.Namespace, Name: np.Name}]
-			return !ok || !newer(have.ResourceVersion, np.ResourceVersion)
-		})
+		behind = f.behind(now)
 		f.mu.Unlock()
-		if !missing {
-			return true
+		if behind == "" {
+			return ""
 		}
 		select {
 		case <-turn:
 		case <-patience.C:
-			return false
+			return behind
 		case <-ctx.Done():
-			return false
+			return behind
 		}
 	}
+}
+
+// behind names the watch that has not brought something. Lock held.
+func (f *Filter) behind(now state) string {
+	if now.pod != nil {
+		if have := f.here[now.pod.UID]; have == nil || !newer(have.ResourceVersion, now.pod.ResourceVersion) {
+			return "pods"
+		}
+	}
+	for i := range now.policies {
+		np := &now.policies[i]
+		if have, ok := f.seen[types.NamespacedName{Namespace: np.Namespace, Name: np.Name}]; !ok || !newer(have.ResourceVersion, np.ResourceVersion) {
+			return "policies"
+		}
+	}
+	for i := range now.namespaces {
+		n := &now.namespaces[i]
+		if have, ok := f.seenNamespaces[n.Name]; !ok || !newer(have, n.ResourceVersion) {
+			return "namespaces"
+		}
+	}
+	return ""
 }

@@ -116,7 +116,7 @@ func TestGuardKnowsWhatTheWatchHasNotBrought(t *testing.T) {
 		t.Fatalf("the pod may start before its policy is known: %v", err)
 	default:
 	}
-	policies.Add(np)
+	policies.Add(np.DeepCopy())
 	if err := <-guarded; err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -80,6 +81,14 @@ type planner struct {
 	family family
 	node   string
 	pods   []netip.Prefix
+	// before are the Service's slices of before an outage; see outage.
+	before []*discoveryv1.EndpointSlice
+}
+
+// after plans a Service of which these slices were known before an outage.
+func (pl planner) after(before []*discoveryv1.EndpointSlice) planner {
+	pl.before = before
+	return pl
 }
 
 // ignored says that a Service is none of this proxy's business.
@@ -111,9 +120,26 @@ func (pl planner) plan(s *corev1.Service, slices []*discoveryv1.EndpointSlice) *
 }
 
 // endpoints of a port that may be used: the ready ones, and where there are none
-// those that are on their way out but still serve.
+// those that are on their way out but still serve, or those that were ready before an outage.
 func (pl planner) endpoints(list []*discoveryv1.EndpointSlice, port *corev1.ServicePort, want func(endpoint) bool) []endpoint {
-	ready, leaving := map[netip.AddrPort]endpoint{}, map[netip.AddrPort]endpoint{}
+	found := pl.sorted(list, port, want)
+	use := found.ready
+	if len(use) == 0 {
+		use = found.leaving
+	}
+	if len(use) == 0 && len(pl.before) > 0 {
+		use = found.silent
+		were := pl.sorted(pl.before, port, want).ready
+		maps.DeleteFunc(use, func(at netip.AddrPort, _ endpoint) bool { _, was := were[at]; return !was })
+	}
+	return slices.SortedFunc(maps.Values(use), func(a, b endpoint) int { return a.at.Compare(b.at) })
+}
+
+// conditions are the endpoints of a port by what is said of them: silent ones are neither ready nor on their way out.
+type conditions struct{ ready, leaving, silent map[netip.AddrPort]endpoint }
+
+func (pl planner) sorted(list []*discoveryv1.EndpointSlice, port *corev1.ServicePort, want func(endpoint) bool) conditions {
+	found := conditions{map[netip.AddrPort]endpoint{}, map[netip.AddrPort]endpoint{}, map[netip.AddrPort]endpoint{}}
 	for _, s := range list {
 		number, ok := portOf(s, port)
 		if !ok || (s.AddressType == discoveryv1.AddressTypeIPv6) != pl.family.ip6 || s.AddressType == discoveryv1.AddressTypeFQDN {
@@ -128,23 +154,17 @@ func (pl planner) endpoints(list []*discoveryv1.EndpointSlice, port *corev1.Serv
 				continue
 			}
 			one := endpoint{at: netip.AddrPortFrom(addr, number), local: e.NodeName != nil && *e.NodeName == pl.node}
-			switch isReady := ptr.Deref(e.Conditions.Ready, true); {
+			switch isReady, ends := ptr.Deref(e.Conditions.Ready, true), ptr.Deref(e.Conditions.Terminating, false); {
 			case !want(one):
 			case isReady:
-				ready[one.at] = one
-			case ptr.Deref(e.Conditions.Serving, isReady) && ptr.Deref(e.Conditions.Terminating, false):
-				leaving[one.at] = one
+				found.ready[one.at] = one
+			case !ends:
+				found.silent[one.at] = one
+			case ptr.Deref(e.Conditions.Serving, isReady):
+				found.leaving[one.at] = one
 			}
 		}
 	}
-	if len(ready) == 0 {
-		ready = leaving
-	}
-	found := make([]endpoint, 0, len(ready))
-	for _, e := range ready {
-		found = append(found, e)
-	}
-	slices.SortFunc(found, func(a, b endpoint) int { return a.at.Compare(b.at) })
 	return found
 }
 

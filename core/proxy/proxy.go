@@ -89,6 +89,7 @@ type Proxy struct {
 	services map[types.NamespacedName]*corev1.Service
 	slices   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice // by Service, by name
 	dirty    map[types.NamespacedName]bool
+	outage   outage
 }
 
 // side is one IP family.
@@ -116,7 +117,7 @@ func New(cfg Config) (*Proxy, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.sides = append(p.sides, &side{table: t, planner: planner{f, cfg.Node, cfg.PodCIDRs}, state: newState(), broken: true})
+		p.sides = append(p.sides, &side{table: t, planner: planner{family: f, node: cfg.Node, pods: cfg.PodCIDRs}, state: newState(), broken: true})
 	}
 	return p, p.follow()
 }
@@ -142,7 +143,11 @@ func (p *Proxy) follow() error {
 	if err != nil {
 		return fmt.Errorf("follow services: %w", err)
 	}
-	endpoints, err := p.cfg.Informers.Discovery().V1().EndpointSlices().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	informer := p.cfg.Informers.Discovery().V1().EndpointSlices().Informer()
+	if err := informer.SetWatchErrorHandlerWithContext(p.failed); err != nil {
+		return fmt.Errorf("hear of failures to follow endpoint slices: %w", err)
+	}
+	endpoints, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { p.slice(o, false) },
 		UpdateFunc: func(_, o any) { p.slice(o, false) },
 		DeleteFunc: func(o any) { p.slice(o, true) },
@@ -187,6 +192,7 @@ func (p *Proxy) slice(o any, deleted bool) {
 		return
 	}
 	p.mu.Lock()
+	p.heard()
 	switch {
 	case !deleted && p.slices[key] == nil:
 		p.slices[key] = map[string]*discoveryv1.EndpointSlice{s.Name: s}
@@ -222,6 +228,7 @@ func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 // stay reachable. Cleanup removes it.
 func (p *Proxy) Run(ctx context.Context) error {
 	defer p.health.closeAll(ctx)
+	defer p.stopForgetting()
 	if !cache.WaitForCacheSync(ctx.Done(), p.synced...) {
 		return nil
 	}
@@ -272,7 +279,8 @@ func (p *Proxy) inspect(ctx context.Context) {
 // input is what a Service looks like now.
 type input struct {
 	service *corev1.Service
-	slices  []*discoveryv1.EndpointSlice
+	// slices are those of now, before those of before an outage, none if there was none.
+	slices, before []*discoveryv1.EndpointSlice
 }
 
 // take hands over what changed since it was last asked.
@@ -281,7 +289,7 @@ func (p *Proxy) take() map[types.NamespacedName]input {
 	defer p.mu.Unlock()
 	changed := make(map[types.NamespacedName]input, len(p.dirty))
 	for key := range p.dirty {
-		changed[key] = input{p.services[key], slices.Collect(maps.Values(p.slices[key]))}
+		changed[key] = input{p.services[key], slices.Collect(maps.Values(p.slices[key])), slices.Collect(maps.Values(p.kept(key)))}
 	}
 	p.dirty = map[types.NamespacedName]bool{}
 	p.pulse.begun()
@@ -298,7 +306,7 @@ func (p *Proxy) sync(ctx context.Context) error {
 		before, plans := map[types.NamespacedName]*plan{}, map[types.NamespacedName]*plan{}
 		for key, in := range changed {
 			before[key] = s.state.plans[key]
-			plans[key] = s.planner.plan(in.service, in.slices)
+			plans[key] = s.planner.after(in.before).plan(in.service, in.slices)
 		}
 		difference := s.state.apply(plans)
 		if err := s.write(ctx, difference); err != nil {

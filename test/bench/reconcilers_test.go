@@ -211,7 +211,7 @@ func rest(tb testing.TB, c *cluster, kube kubernetes.Interface, during time.Dura
 	tb.Helper()
 	requests := func() (n float64) {
 		for name, v := range scrape(tb, kube) {
-			if strings.HasPrefix(name, "apiserver_request_total{") && !strings.Contains(name, `resource=""`) {
+			if strings.HasPrefix(name, "apiserver_request_total{") && !strings.Contains(name, `,resource=""`) {
 				n += v
 			}
 		}

@@ -32,17 +32,26 @@ type Permitted func(ctx context.Context, namespace, name string, resource schema
 // server's authorizer learns of it at the same time, and changes come in groups.
 const settle = 200 * time.Millisecond
 
+// mostQuestions is how many questions wait for the server's answer at once, of all reconcilers: hundreds
+// may be woken by one object, and a server that is asked too much at once sends clients away for
+// a second.
+const mostQuestions = 16
+
 // rbac tells of changes of the rules by which an account may list and watch in all namespaces.
 // Only ClusterRoles and their bindings can say so. It says that something changed, not
 // what: what follows is for the server's authorizers to answer.
 type rbac struct {
+	questions chan struct{} // one for each that waits
+
 	mu       sync.Mutex
 	revision uint64
 	changed  chan struct{} // closed at the next change
 	stops    []context.CancelFunc
 }
 
-func newRBAC() *rbac { return &rbac{changed: make(chan struct{})} }
+func newRBAC() *rbac {
+	return &rbac{questions: make(chan struct{}, mostQuestions), changed: make(chan struct{})}
+}
 
 // follow watches RBAC, once, until ctx ends. Without the right to, an answer
 // is believed as long as ever, and a refused reconciler asks by the clock only.
@@ -129,10 +138,10 @@ func (h *hosted) ask(ctx context.Context) error {
 	var asking run.Tasks
 	for i, w := range watched[1:] {
 		asking.Go("reconciler "+h.reconciler.Name()+": permission", func() {
-			errs[i+1] = h.cfg.Permitted(ctx, h.namespace, h.account, w.Resource)
+			errs[i+1] = h.askOne(ctx, w.Resource)
 		})
 	}
-	errs[0] = h.cfg.Permitted(ctx, h.namespace, h.account, watched[0].Resource)
+	errs[0] = h.askOne(ctx, watched[0].Resource)
 	asking.Wait()
 	for _, err := range errs { // a refusal says more than a question that failed
 		if apierrors.IsForbidden(err) {
@@ -140,6 +149,17 @@ func (h *hosted) ask(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// askOne asks when it is its turn.
+func (h *hosted) askOne(ctx context.Context, r schema.GroupVersionResource) error {
+	select {
+	case h.rbac.questions <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-h.rbac.questions }()
+	return h.cfg.Permitted(ctx, h.namespace, h.account, r)
 }
 
 // review asks the server by SubjectAccessReview.

@@ -3,16 +3,19 @@
 package filter
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/wasmplane/wasmplane/core/netlab"
 	"github.com/wasmplane/wasmplane/core/networkpolicy"
@@ -84,4 +87,45 @@ func withBlock(np *networkingv1.NetworkPolicy, i int) *networkingv1.NetworkPolic
 	block := networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: fmt.Sprintf("192.%d.%d.0/24", i>>8&0xff, i&0xff)}}
 	np.Spec.Ingress[0].From = append(np.Spec.Ingress[0].From, block)
 	return np
+}
+
+// BenchmarkGuard is how long the start of a pod waits for its rules, on a node with 100 pods that a policy
+// isolates, each new one too; the API answers at once.
+func BenchmarkGuard(b *testing.B) {
+	l := &lab{netlab.New(b), b}
+	l.Namespace("node")
+	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
+		deny("all", nil, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress))
+	f, err := New(Config{Table: "wp-lab-policy", Node: "here", Client: client, Patience: time.Minute})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.In("node", func() error { return f.Run(ctx) }) }()
+	b.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	})
+	<-f.Ready()
+	guard := func(n int) {
+		l.must("node", func() error {
+			return f.Guard(b.Context(), somePod(n, "here"), []string{fmt.Sprintf("10.1.%d.%d", n/200, n%200)}, "")
+		})
+	}
+	for n := range 100 {
+		guard(n)
+	}
+	var took []time.Duration
+	for i := range b.N {
+		began := time.Now()
+		guard(100 + i%100)
+		took = append(took, time.Since(began))
+		f.Forget(somePod(100+i%100, "here"))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }

@@ -96,6 +96,7 @@ type Filter struct {
 	cfg       Config
 	table     *table
 	links     *linkTable
+	ending    sync.Mutex // held by who goes through the kernel's connections
 	informers []informers.SharedInformerFactory
 	synced    []cache.InformerSynced
 	ready     chan struct{}

@@ -45,9 +45,13 @@ func (f *Filter) Guard(ctx context.Context, p *corev1.Pod, ips []string, link st
 		ingress, egress := f.plan.Isolated(keyOf(p))
 		f.mu.Unlock()
 		if done {
-			if err := f.cfg.Sees(); err != nil && (ingress || egress) {
+			if !ingress && !egress {
+				return nil
+			}
+			if err := f.cfg.Sees(); err != nil {
 				return fmt.Errorf("network policies select the pod and cannot be enforced on this node: %w", err)
 			}
+			f.endFlows(ctx, parse(ips))
 			return nil
 		}
 		select {

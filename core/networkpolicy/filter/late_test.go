@@ -3,9 +3,11 @@
 package filter
 
 import (
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -193,5 +195,58 @@ func TestTheWatchOpensNoPodThatRuns(t *testing.T) {
 	netlab.Eventually(t, "the earlier pod's address is free", func() bool { return !l.cut(networkpolicy.Egress, v4(1)) })
 	if !l.cut(networkpolicy.Egress, v4(2)) {
 		t.Error("the later pod is open")
+	}
+}
+
+// The kernel remembers connections of a pod for longer than the pod lives. Who gets its address, and may send
+// nothing, does not answer on them.
+func TestANewPodDoesNotAnswerOnConnectionsOfAnEarlierOne(t *testing.T) {
+	l := newLab(t)
+	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
+		deny("quiet", map[string]string{"pod": "pod2"}, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress))
+	f, _ := l.start(t, client, nil)
+	guard := func(n int) {
+		t.Helper()
+		l.must("node", func() error { return f.Guard(t.Context(), somePod(n, "here"), []string{v4(2), v6(2)}, "") })
+	}
+	guard(3) // which no policy selects
+	for family, ip := range map[string]func(int) string{"udp4": v4, "udp6": v6} {
+		var server net.PacketConn
+		l.must("pod2", func() (err error) {
+			server, err = new(net.ListenConfig).ListenPacket(t.Context(), family, net.JoinHostPort(ip(2), "7000"))
+			return err
+		})
+		t.Cleanup(func() { _ = server.Close() })
+		go func() { // it answers whoever asks it once, and then as often as it likes
+			buf := make([]byte, 1)
+			for {
+				_, from, err := server.ReadFrom(buf)
+				if err != nil {
+					return
+				}
+				_, _ = server.WriteTo(buf, from)
+			}
+		}()
+		asks := l.dial(t, "far", family, net.JoinHostPort(ip(2), "7000"))
+		ask(t, asks)
+		guard(3)
+		if _, err := server.WriteTo([]byte("?"), asks.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+		_ = asks.SetDeadline(time.Now().Add(time.Minute))
+		if _, err := asks.Read(make([]byte, 1)); err != nil {
+			t.Fatalf("%s: a pod that no policy selects does not get through: %v", family, err)
+		}
+		f.Forget(somePod(3, "here"))
+		guard(2)
+		if _, err := server.WriteTo([]byte("?"), asks.LocalAddr()); err == nil {
+			ask(t, l.dial(t, "node", family, net.JoinHostPort(ip(2), "7000"))) // the network has had time
+			_ = asks.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+			if n, err := asks.Read(make([]byte, 1)); err == nil {
+				t.Errorf("%s: %d bytes came out on a connection of the earlier pod", family, n)
+			}
+		}
+		f.Forget(somePod(2, "here"))
+		guard(3)
 	}
 }

@@ -63,7 +63,7 @@ func Init(dir, name string, l toolchain.Language, point string) ([]string, error
 	files := map[string]string{
 		l.Main(): strings.ReplaceAll(string(source), "my-plugin", name),
 		author.EntryFile: "# How " + name + " is loaded: an element of plugins in the configuration, or the spec of a Plugin.\n" +
-			"name: " + name + "\nsource: file:" + name + ".wasm\npoints: [" + point + "]\n" + limits(l),
+			"name: " + name + "\nsource: file:" + name + ".wasm\npoints: [" + point + "]\n" + grants(point) + limits(l),
 		author.CasesFile: string(cases),
 		".gitignore":     "*.wasm\ntarget/\nnode_modules/\n",
 	}
@@ -119,7 +119,7 @@ func scriptPackage(name, more string) string {
 		"  \"dependencies\": {\n    \"wasmplane\": \"file:./wasmplane\"\n  }" + more + "\n}\n"
 }
 
-// grants are what the template of a point asks the host for.
+// grants are what the template of a point needs: without them the host refuses, and the plugin does nothing.
 func grants(point string) string {
 	if point != string(abi.SchedulingPostBind) {
 		return ""

@@ -70,6 +70,27 @@ func own(source string) (n int) {
 	return n
 }
 
+// The template of postBind writes into the log, which is refused without the grant.
+func TestATemplateHasTheGrantsThatItNeeds(t *testing.T) {
+	for _, point := range scaffold.Templates() {
+		dir := filepath.Join(t.TempDir(), "p")
+		if _, err := scaffold.Init(dir, "p", toolchain.C, point); err != nil {
+			t.Fatal(err)
+		}
+		source, err := os.ReadFile(filepath.Join(dir, toolchain.C.Main()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry, err := os.ReadFile(filepath.Join(dir, author.EntryFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if logs, granted := strings.Contains(string(source), "wp_log("), strings.Contains(string(entry), "\ngrants: {log: true}\n"); logs != granted {
+			t.Errorf("%s: it logs: %t, and may: %t", point, logs, granted)
+		}
+	}
+}
+
 func TestWhatInitRefuses(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ name, language, point, says string }{

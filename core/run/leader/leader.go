@@ -6,8 +6,9 @@
 // Two never work at once. The others count a lease's duration from when they saw its renewal; the
 // leader counts four fifths of it from before it asked for that renewal, and its work's context then
 // ends, whether or not the API answers. What is left is for clocks that run at different speeds,
-// and for work to return. A process that the system holds up for longer than a whole lease (SIGSTOP,
-// a machine's sleep) ends its work when it wakes: until then what it writes is compared and swapped.
+// and for work to return. A process that the system holds up for longer than a whole lease (SIGSTOP)
+// ends its work when it goes on; one whose machine slept, for which no time has passed, with its next renewal.
+// Until then what it writes is compared and swapped.
 //
 // Leases are short while another process waits to take over (it marks the lease) and renewals are in
 // time, and long otherwise, see pace: a process alone writes seldom, and a machine out of breath keeps its leadership.

@@ -60,7 +60,10 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 				if err := yaml.Unmarshal([]byte(settings), &n); err != nil {
 					t.Fatal(err)
 				}
-				p, err := author.Open(t.Context(), author.Config{InProcess: true, Entry: author.WithSettings(e, *n.Content[0]), Dir: plugintest.Root(t)})
+				p, err := author.Open(t.Context(), author.Config{
+					InProcess: true, Entry: author.WithSettings(e, *n.Content[0]),
+					Dir: plugintest.Root(t),
+				})
 				if err == nil {
 					err = p.Close(t.Context())
 					t.Errorf("%s: the settings were taken (%v)", settings, err)

@@ -105,7 +105,8 @@ func rank(l Loop) int {
 }
 
 func loop(a, b Actor) (Loop, bool) {
-	l := Loop{A: a.Name, B: b.Name, There: shared(a.Writes, b.Watches), Back: shared(b.Writes, a.Watches), Plugin: a.Role == Plugin || b.Role == Plugin}
+	l := Loop{A: a.Name, B: b.Name, There: shared(a.Writes, b.Watches), Back: shared(b.Writes, a.Watches), Plugin: a.Role == Plugin ||
+		b.Role == Plugin}
 	l.Contested = shared(l.There, l.Back)
 	return l, len(l.There) > 0 && len(l.Back) > 0
 }
@@ -223,7 +224,10 @@ var idle = map[string]bool{
 }
 
 // connections are subresources that store nothing.
-var connections = []string{"token", "proxy", "exec", "attach", "portforward", "log", "metrics", "stats", "spec", "checkpoint", "configz", "healthz", "pods"}
+var connections = []string{
+	"token", "proxy", "exec", "attach", "portforward", "log", "metrics", "stats", "spec", "checkpoint", "configz",
+	"healthz", "pods",
+}
 
 func kindsOf(r rbacv1.PolicyRule) []string {
 	var out []string

@@ -50,7 +50,8 @@ func TestWhoWakesWhom(t *testing.T) {
 // Two that only look at what the other one writes, in one direction, are no loop.
 func TestOneWayIsNoLoop(t *testing.T) {
 	g := New([]Actor{
-		{Name: "a", Watches: []string{"x"}, Writes: []string{"y"}}, {Name: "b", Watches: []string{"y"}, Writes: []string{"z"}},
+		{Name: "a", Watches: []string{"x"}, Writes: []string{"y"}},
+		{Name: "b", Watches: []string{"y"}, Writes: []string{"z"}},
 		{Name: "c", Reads: []string{"z"}, Watches: []string{"y"}, Writes: []string{"z"}},
 	})
 	if len(g.Loops) != 0 {
@@ -103,7 +104,8 @@ func TestTheWholeTableShowsLoopsOfPlugins(t *testing.T) {
 	if err := sample().Write(&out, ""); err != nil {
 		t.Fatal(err)
 	}
-	if s := out.String(); !strings.Contains(s, "\n1 loops among the built-in parts are not listed: name ") || !strings.Contains(s, "!   job   jobs.batch   twin ") ||
+	if s := out.String(); !strings.Contains(s, "\n1 loops among the built-in parts are not listed: name ") ||
+		!strings.Contains(s, "!   job   jobs.batch   twin ") ||
 		strings.Contains(s, "!   job   pods ") {
 		t.Error(s)
 	}

@@ -37,7 +37,8 @@ func (g *Graph) table(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(w, "ACTOR\tROLE\tIDENTITY\tWATCHES\tREADS\tWRITES")
 	for _, a := range g.Actors {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.Name, a.Role, orNone([]string{a.Identity}), orNone(a.Watches), orNone(a.Reads), orNone(a.Writes))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.Name, a.Role, orNone([]string{a.Identity}), orNone(a.Watches), orNone(a.Reads),
+			orNone(a.Writes))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -61,7 +62,8 @@ func (g *Graph) table(out io.Writer) error {
 	if len(shown) == 0 {
 		return nil
 	}
-	fmt.Fprintln(out, "\nLoops: each of the two writes what the other one watches. \"!\": both write the same kind, and may undo each other's work.")
+	fmt.Fprintln(out,
+		"\nLoops: each of the two writes what the other one watches. \"!\": both write the same kind, and may undo each other's work.")
 	w = tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(w, "\tONE\tWRITES\tTHE OTHER\tWRITES")
 	for _, l := range shown {

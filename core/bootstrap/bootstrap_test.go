@@ -386,13 +386,15 @@ func TestNoComponentBreaksGlass(t *testing.T) {
 func TestEditorsWriteNoEndpoints(t *testing.T) {
 	seen := 0
 	for _, role := range Policy().ClusterRoles {
-		if role.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] != "true" && role.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] != "true" {
+		if role.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] != "true" &&
+			role.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] != "true" {
 			continue
 		}
 		seen++
 		for _, rule := range role.Rules {
 			writes := slices.ContainsFunc(rule.Verbs, func(verb string) bool { return !slices.Contains([]string{"get", "list", "watch"}, verb) })
-			if writes && slices.ContainsFunc(rule.Resources, func(r string) bool { return slices.Contains([]string{"endpoints", "endpointslices", "*"}, r) }) {
+			if writes && slices.ContainsFunc(rule.Resources,
+				func(r string) bool { return slices.Contains([]string{"endpoints", "endpointslices", "*"}, r) }) {
 				t.Errorf("the role %s has %+v", role.Name, rule)
 			}
 		}

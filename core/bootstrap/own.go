@@ -321,7 +321,10 @@ func ownRoles() map[string][]rbacv1.Role {
 	}, {
 		ObjectMeta: inNamespace(metav1.NamespaceSystem, clusterReaderRole),
 		Rules: []rbacv1.PolicyRule{
-			{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{ClusterConfigMap}},
+			{
+				Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"configmaps"},
+				ResourceNames: []string{ClusterConfigMap},
+			},
 		},
 	}}}
 }

@@ -678,7 +678,10 @@ func (c *Configuration) checkPools() error {
 			if err != nil {
 				return field(at, "expected a network such as 192.0.2.64/28, a range such as 192.0.2.10-192.0.2.20, or an address: %v", err)
 			}
-			for path, networks := range map[string][]netip.Prefix{"cluster.podCIDR": c.Cluster.PodNetworks(), "cluster.serviceCIDR": c.Cluster.ServiceNetworks()} {
+			for path, networks := range map[string][]netip.Prefix{
+				"cluster.podCIDR":     c.Cluster.PodNetworks(),
+				"cluster.serviceCIDR": c.Cluster.ServiceNetworks(),
+			} {
 				for _, network := range networks {
 					if r.Overlaps(network) {
 						return field(at, "%s overlaps %s %s", text, path, network)

@@ -23,7 +23,8 @@ func (l LeaderElection) check() error {
 		return field("leaderElection.leaseDuration", "expected whole seconds from %s to %s, found %s", leastLease, mostLease, long)
 	}
 	if quick < leastLease || quick > long || quick%time.Second != 0 {
-		return field("leaderElection.quickLeaseDuration", "expected whole seconds from %s to leaseDuration, %s, found %s", leastLease, long, quick)
+		return field("leaderElection.quickLeaseDuration", "expected whole seconds from %s to leaseDuration, %s, found %s", leastLease, long,
+			quick)
 	}
 	return nil
 }

@@ -26,7 +26,8 @@ func TestGrown(t *testing.T) {
 func TestAMachineInTheNetworkOfPods(t *testing.T) {
 	c := Config{Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("fd00:1:0:7::/64")}}
 	m := Member{PodCIDR: "10.1.0.0/16,fd00:1::/56", ServiceCIDR: "10.2.0.0/16,fd00:2::/112"}
-	if err := c.checkNetworks(m); err == nil || !strings.Contains(err.Error(), "fd00:1:0:7::/64, which overlaps the cluster's network of pods, fd00:1::/56") {
+	if err := c.checkNetworks(m); err == nil || !strings.Contains(err.Error(),
+		"fd00:1:0:7::/64, which overlaps the cluster's network of pods, fd00:1::/56") {
 		t.Errorf("error %v", err)
 	}
 	m.PodCIDR = "10.1.0.0/16,fd00:3::/56"

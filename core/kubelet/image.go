@@ -81,7 +81,8 @@ func (k *parts) keyring(ctx context.Context, p *corev1.Pod, image string) *pull.
 	if k.cfg.Credentials != nil {
 		var err error
 		if ring.Next, err = k.cfg.Credentials.For(ctx, p, image); err != nil && ctx.Err() == nil {
-			k.log.WarnContext(ctx, "an image's credentials cannot be provided", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "error", err)
+			k.log.WarnContext(ctx, "an image's credentials cannot be provided", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "error",
+				err)
 			k.event(p, "", corev1.EventTypeWarning, "FailedToRetrieveImageCredentials",
 				fmt.Sprintf("Unable to retrieve credentials for image %q; attempting to pull it may not succeed: %v", image, err))
 		}

@@ -49,7 +49,8 @@ func (f *Folder) save(ctx context.Context, r record) error {
 	maps := f.cfg.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	m, err := maps.Get(ctx, Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		_, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: Name}, Data: map[string]string{member: string(data)}}, metav1.CreateOptions{})
+		_, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: Name}, Data: map[string]string{member: string(data)}},
+			metav1.CreateOptions{})
 	} else if err == nil && m.Data[member] != string(data) {
 		m.Data = map[string]string{member: string(data)}
 		_, err = maps.Update(ctx, m, metav1.UpdateOptions{})
@@ -125,6 +126,7 @@ func (f *Folder) prune(ctx context.Context, o applied) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	f.cfg.Logger.InfoContext(ctx, "an object was deleted with its manifest", "kind", o.Kind, "namespace", o.Namespace, "name", o.Name, "file", o.File)
+	f.cfg.Logger.InfoContext(ctx, "an object was deleted with its manifest", "kind", o.Kind, "namespace", o.Namespace, "name", o.Name, "file",
+		o.File)
 	return nil
 }

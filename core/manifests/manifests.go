@@ -183,7 +183,8 @@ func (f *Folder) applyAll(ctx context.Context, items []item) (problems []string)
 				continue
 			}
 			f.done[it.key()] = it.digest()
-			f.cfg.Logger.InfoContext(ctx, "a manifest was applied", "file", it.file, "kind", it.object.GetKind(), "namespace", it.object.GetNamespace(),
+			f.cfg.Logger.InfoContext(ctx, "a manifest was applied", "file", it.file, "kind", it.object.GetKind(), "namespace",
+				it.object.GetNamespace(),
 				"name", it.object.GetName())
 		}
 		if len(again) == 0 || i == attempts || !pause.Wait(ctx) {

@@ -139,7 +139,10 @@ func AsksForNamespaces(np *networkingv1.NetworkPolicy, pod labels.Set) bool {
 		}
 		return slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return r.Key != corev1.LabelMetadataName })
 	}
-	return slices.ContainsFunc(np.Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool { return slices.ContainsFunc(r.From, asks) }) ||
+	return slices.ContainsFunc(np.Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool {
+		return slices.ContainsFunc(r.From,
+			asks)
+	}) ||
 		slices.ContainsFunc(np.Spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool { return slices.ContainsFunc(r.To, asks) })
 }
 

@@ -230,7 +230,10 @@ func TestDirections(t *testing.T) {
 // takes nothing from the other, though policies lead both to the same chain.
 func TestAnAddressThatTwoPodsAreSaidToHave(t *testing.T) {
 	pod := func(name string, ips ...netip.Addr) networkpolicy.Pod {
-		return networkpolicy.Pod{NamespacedName: types.NamespacedName{Namespace: "x", Name: name}, Labels: labels.Set{"app": name}, IPs: ips, Here: true}
+		return networkpolicy.Pod{
+			NamespacedName: types.NamespacedName{Namespace: "x", Name: name}, Labels: labels.Set{"app": name}, IPs: ips,
+			Here: true,
+		}
 	}
 	np := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "all"}}
 	np.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}

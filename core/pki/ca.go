@@ -102,7 +102,8 @@ func (c *ca) roots() (all []*x509.Certificate) {
 func (c *ca) supplied() bool {
 	s := c.state.Load()
 	ours, err := asn1.Marshal(pkix.Name{CommonName: s.cert.Subject.CommonName}.ToRDNSequence())
-	return len(s.above) > 0 || err != nil || !bytes.Equal(ours, s.cert.RawSubject) || !strings.HasPrefix(s.cert.Subject.CommonName, c.commonName)
+	return len(s.above) > 0 || err != nil || !bytes.Equal(ours, s.cert.RawSubject) ||
+		!strings.HasPrefix(s.cert.Subject.CommonName, c.commonName)
 }
 
 func (c *ca) pem() []byte { return cabundle.Encode(c.trusted()...) }
@@ -227,7 +228,9 @@ func (c *ca) selfSign(before *x509.Certificate, key crypto.Signer, now time.Time
 
 // signAuthority makes an authority's certificate, signed by parent, or by itself where
 // that is nil. keyID of nil is made from the key.
-func signAuthority(name pkix.Name, keyID []byte, pub crypto.PublicKey, parent *x509.Certificate, key crypto.Signer, now time.Time) (*x509.Certificate, error) {
+func signAuthority(name pkix.Name, keyID []byte, pub crypto.PublicKey, parent *x509.Certificate, key crypto.Signer,
+	now time.Time,
+) (*x509.Certificate, error) {
 	serial, err := newSerial()
 	if err != nil {
 		return nil, err

@@ -76,7 +76,10 @@ func describe(file string) (Certificate, error) {
 		return Certificate{}, err
 	}
 	leaf, name := all[0], filepath.Base(file)
-	c := Certificate{File: file, For: purposes[name], SignedBy: leaf.Issuer.CommonName, Ends: leaf.NotAfter, Life: leaf.NotAfter.Sub(leaf.NotBefore)}
+	c := Certificate{
+		File: file, For: purposes[name], SignedBy: leaf.Issuer.CommonName, Ends: leaf.NotAfter,
+		Life: leaf.NotAfter.Sub(leaf.NotBefore),
+	}
 	if leaf.IsCA {
 		for _, above := range all[1:] { // an intermediate is of no use without those above it
 			if above.NotAfter.Before(c.Ends) {

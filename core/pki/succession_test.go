@@ -43,7 +43,10 @@ func serversOf(t *testing.T, n int) (all []*Authority) {
 			t.Fatal(err)
 		}
 		a := openIn(t, dir)
-		for _, make := range []func() (*Pair, error){a.APIServer, func() (*Pair, error) { return a.Client(Admin()) }, func() (*Pair, error) { return a.Client(FrontProxyClient()) }} {
+		for _, make := range []func() (*Pair, error){
+			a.APIServer, func() (*Pair, error) { return a.Client(Admin()) },
+			func() (*Pair, error) { return a.Client(FrontProxyClient()) },
+		} {
 			must[*Pair](t)(make())
 		}
 		all = append(all, a)
@@ -63,7 +66,8 @@ func TestTheAuthorityChangesInSteps(t *testing.T) {
 	if strings.Contains(string(sealed), "PRIVATE KEY") {
 		t.Error("the sealed successor shows its key")
 	}
-	if _, err := openIn(t, t.TempDir()).Unseal(sealed, to); err == nil || !strings.Contains(err.Error(), "sealed by a server with other keys") {
+	if _, err := openIn(t, t.TempDir()).Unseal(sealed, to); err == nil ||
+		!strings.Contains(err.Error(), "sealed by a server with other keys") {
 		t.Errorf("another cluster unsealed the successor: %v", err)
 	}
 	if _, err := b.Unseal(sealed, "sha256:other"); err == nil {

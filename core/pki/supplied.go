@@ -205,7 +205,10 @@ func proves(chain []*x509.Certificate, key crypto.Signer, hosts []string, now ti
 		if err != nil {
 			return fmt.Errorf("read back what %q signed: %w", chain[0].Subject, err)
 		}
-		_, err = leaf.Verify(x509.VerifyOptions{Roots: cabundle.Pool(root), Intermediates: cabundle.Pool(between...), KeyUsages: r.usages, CurrentTime: now})
+		_, err = leaf.Verify(x509.VerifyOptions{
+			Roots: cabundle.Pool(root), Intermediates: cabundle.Pool(between...), KeyUsages: r.usages,
+			CurrentTime: now,
+		})
 		if err != nil {
 			return fmt.Errorf("clients that trust %q would not accept what %q signs for %s %v (extended key usages and name constraints of the whole chain have to allow servers and clients): %w",
 				root.Subject, chain[0].Subject, r.user, hosts, err)

@@ -49,7 +49,8 @@ func newOwn(t *testing.T, key crypto.Signer, by *own, change func(*x509.Certific
 	if by != nil {
 		parent, signer, above = by.cert, by.key, by.chain
 	}
-	cert := must[*x509.Certificate](t)(x509.ParseCertificate(must[[]byte](t)(x509.CreateCertificate(rand.Reader, tmpl, parent, key.Public(), signer))))
+	cert := must[*x509.Certificate](t)(x509.ParseCertificate(must[[]byte](t)(x509.CreateCertificate(rand.Reader, tmpl, parent, key.Public(),
+		signer))))
 	return &own{cert, key, append([]*x509.Certificate{cert}, above...)}
 }
 
@@ -331,7 +332,8 @@ func TestTheSameKeyDoesNotFollowItself(t *testing.T) {
 }
 
 func FuzzReadChain(f *testing.F) {
-	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"))
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+		[]byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"))
 	seed := f.TempDir()
 	if _, err := Open(Config{Dir: seed}); err != nil {
 		f.Fatal(err)

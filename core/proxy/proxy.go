@@ -117,7 +117,10 @@ func New(cfg Config) (*Proxy, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.sides = append(p.sides, &side{table: t, planner: planner{family: f, node: cfg.Node, pods: cfg.PodCIDRs}, state: newState(), broken: true})
+		p.sides = append(p.sides, &side{
+			table: t, planner: planner{family: f, node: cfg.Node, pods: cfg.PodCIDRs}, state: newState(),
+			broken: true,
+		})
 	}
 	return p, p.follow()
 }

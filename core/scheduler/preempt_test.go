@@ -64,7 +64,8 @@ func (c tries) PreEnqueue(_ context.Context, p *framework.PodInfo) *framework.St
 func TestPreemptionDoesNotHoldUpOtherPods(t *testing.T) {
 	d := deletions{asked: make(chan string, 16), answers: make(chan error)}
 	count := &atomic.Int32{}
-	c := startWith(t, soon, func(api report.Effects) report.Effects { d.Effects = api; return d }, scheduler.Weighted{Plugin: tries{"vip", count}})
+	c := startWith(t, soon, func(api report.Effects) report.Effects { d.Effects = api; return d },
+		scheduler.Weighted{Plugin: tries{"vip", count}})
 	c.node("a", "2")
 	c.create(important("low", "2", 1, "a", nil))
 	c.settled("low")

@@ -209,9 +209,11 @@ func TestALabelThatARunningPodGetsHelps(t *testing.T) {
 	c.create(pod("a", "1"))
 	a := c.await("a", bound)
 	near := pod("b", "1")
-	near.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-		TopologyKey: "kubernetes.io/hostname", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "cache"}},
-	}}}}
+	near.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			TopologyKey: "kubernetes.io/hostname", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "cache"}},
+		}},
+	}}
 	c.create(near)
 	c.await("b", refused)
 	a = a.DeepCopy()

@@ -162,7 +162,8 @@ func TestWhatElseIsServed(t *testing.T) {
 		code         int
 	}{{"GET", "/mode", 200}, {"GET", "/other", 404}, {"POST", "/mode", 404}} {
 		s, err := secureserving.New(secureserving.Config{
-			Component: "c", Listener: listen(t, "127.0.0.1:0"), Gatherer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler), Also: also,
+			Component: "c", Listener: listen(t, "127.0.0.1:0"), Gatherer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+			Also: also,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -32,7 +32,8 @@ func (e *explainer) explainJob(j *batchv1.Job) *Answer {
 		case c.Type == batchv1.JobFailed:
 			return e.failedJob(j, c)
 		case c.Type == batchv1.JobSuspended:
-			return stuck("it is suspended").or("let it go on", `kubectl patch job %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, j.Name, j.Namespace)
+			return stuck("it is suspended").or("let it go on", `kubectl patch job %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, j.Name,
+				j.Namespace)
 		}
 	}
 	if by := j.Spec.ManagedBy; by != nil && *by != batchv1.JobControllerName {
@@ -49,7 +50,8 @@ func (e *explainer) failedJob(j *batchv1.Job, c batchv1.JobCondition) *Answer {
 	a := stuck("it has failed for good: %s", strings.TrimPrefix(c.Reason+": "+c.Message, ": "))
 	var last *corev1.Pod
 	for _, p := range e.Pods {
-		if metav1.IsControlledBy(p, j) && p.Status.Phase == corev1.PodFailed && (last == nil || last.CreationTimestamp.Before(&p.CreationTimestamp)) {
+		if metav1.IsControlledBy(p, j) && p.Status.Phase == corev1.PodFailed &&
+			(last == nil || last.CreationTimestamp.Before(&p.CreationTimestamp)) {
 			last = p
 		}
 	}
@@ -61,7 +63,8 @@ func (e *explainer) failedJob(j *batchv1.Job, c batchv1.JobCondition) *Answer {
 		return a.or("try it once more", "kubectl create job %s --from=cronjob/%s -n %s", cutName(j.Name)+"-again", of.Name, j.Namespace)
 	}
 	anew := "sed -e '/controller-uid:/d' -e '/job-name:/d' -e '/^  selector:/,/^  [a-z]*:$/{/^  selector:/d;/matchLabels:/d}'"
-	return a.or("make it anew, and so have it try again", "kubectl get job %s -n %s -o yaml | %s | kubectl replace --force -f -", j.Name, j.Namespace, facts.Words(anew))
+	return a.or("make it anew, and so have it try again", "kubectl get job %s -n %s -o yaml | %s | kubectl replace --force -f -", j.Name,
+		j.Namespace, facts.Words(anew))
 }
 
 func cutName(name string) string { return name[:min(len(name), 56)] }

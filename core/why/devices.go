@@ -102,7 +102,8 @@ func (e *explainer) resourceClaim(name string) *Answer {
 func (e *explainer) usersOf(c *resourcev1.ResourceClaim) (out []*corev1.Pod) {
 	for _, p := range e.Pods {
 		for i := range p.Spec.ResourceClaims {
-			if name, _, err := resourceclaim.Name(p, &p.Spec.ResourceClaims[i]); p.Namespace == c.Namespace && err == nil && name != nil && *name == c.Name {
+			if name, _, err := resourceclaim.Name(p, &p.Spec.ResourceClaims[i]); p.Namespace == c.Namespace && err == nil && name != nil &&
+				*name == c.Name {
 				out = append(out, p)
 			}
 		}

@@ -85,7 +85,8 @@ func (e *explainer) backend(b *networkingv1.IngressServiceBackend) *Answer {
 	s, ok := facts.Find(e.Services, e.in, b.Name)
 	if !ok {
 		return stuck("its backend, service %s, does not exist", b.Name).
-			or("make the service; its pods have the label app="+b.Name, "kubectl create service clusterip %s -n %s --tcp=%d", b.Name, e.in, cmp.Or(b.Port.Number, 80))
+			or("make the service; its pods have the label app="+b.Name, "kubectl create service clusterip %s -n %s --tcp=%d", b.Name, e.in,
+				cmp.Or(b.Port.Number, 80))
 	}
 	var ports []string
 	for _, p := range s.Spec.Ports {
@@ -97,7 +98,8 @@ func (e *explainer) backend(b *networkingv1.IngressServiceBackend) *Answer {
 		}
 		ports = append(ports, fmt.Sprint(p.Port))
 	}
-	return stuck("its backend, service %s, has no port %s (its ports: %s)", b.Name, cmp.Or(b.Port.Name, fmt.Sprint(b.Port.Number)), strings.Join(ports, ", "))
+	return stuck("its backend, service %s, has no port %s (its ports: %s)", b.Name, cmp.Or(b.Port.Name, fmt.Sprint(b.Port.Number)),
+		strings.Join(ports, ", "))
 }
 
 // definition: why the objects of a custom kind are not served.
@@ -123,7 +125,8 @@ func (e *explainer) definition(name string) *Answer {
 	case state[apiextensionsv1.NonStructuralSchema].Status == apiextensionsv1.ConditionTrue:
 		return stuck("its schema is not structural: %s", state[apiextensionsv1.NonStructuralSchema].Message)
 	}
-	if conv := d.Spec.Conversion; conv != nil && conv.Webhook != nil && conv.Webhook.ClientConfig != nil && conv.Webhook.ClientConfig.Service != nil {
+	if conv := d.Spec.Conversion; conv != nil && conv.Webhook != nil && conv.Webhook.ClientConfig != nil &&
+		conv.Webhook.ClientConfig.Service != nil {
 		s := conv.Webhook.ClientConfig.Service
 		if a := e.called(s.Namespace, s.Name, s.Port); a != nil {
 			return a.of("its versions cannot be converted")
@@ -145,7 +148,9 @@ func (e *explainer) explainAPI(api *apiregistrationv1.APIService) *Answer {
 	if api.Spec.Service == nil {
 		return well("this server serves it")
 	}
-	i := slices.IndexFunc(api.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool { return c.Type == apiregistrationv1.Available })
+	i := slices.IndexFunc(api.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
+		return c.Type == apiregistrationv1.Available
+	})
 	if i >= 0 && api.Status.Conditions[i].Status == apiregistrationv1.ConditionTrue {
 		return well("it is available")
 	}

@@ -22,7 +22,10 @@ import (
 // What tenants write gets into no command that an operator copies: not as a command, and not as a flag. Each
 // object here is one that the API takes.
 func TestWhatObjectsSayIsNoCommand(t *testing.T) {
-	for _, evil := range []string{"x; touch pwned", "x' -n kube-system; touch pwned '", "$(touch pwned)", "`touch pwned`", "x\ntouch pwned", "--pwned=/etc/shadow", "x --pwned"} {
+	for _, evil := range []string{
+		"x; touch pwned", "x' -n kube-system; touch pwned '", "$(touch pwned)", "`touch pwned`", "x\ntouch pwned",
+		"--pwned=/etc/shadow", "x --pwned",
+	} {
 		for name, s := range map[string]struct {
 			ask  string
 			make func(*why.Cluster)
@@ -51,7 +54,8 @@ func TestWhatObjectsSayIsNoCommand(t *testing.T) {
 				deployment(c, `error looking up service account: serviceaccount "`+evil+`" not found`)
 			}},
 			"a policy's name": {"deployment/web", func(c *why.Cluster) {
-				deployment(c, `ValidatingAdmissionPolicy '`+strings.ReplaceAll(evil, "'", "")+`' with binding '`+strings.ReplaceAll(evil, "'", "")+`' denied request: no`)
+				deployment(c, `ValidatingAdmissionPolicy '`+strings.ReplaceAll(evil, "'", "")+`' with binding '`+strings.ReplaceAll(evil, "'",
+					"")+`' denied request: no`)
 			}},
 			"a quota's name": {"deployment/web", func(c *why.Cluster) {
 				deployment(c, `exceeded quota: `+evil+`, requested: cpu=1, used: cpu=1, limited: cpu=1`)
@@ -117,11 +121,15 @@ func TestOthersAreNotToldOfOtherNamespaces(t *testing.T) {
 		pod("secret-project", on("a"), func(p *corev1.Pod) { p.Namespace, p.DeletionTimestamp = "others", &metav1.Time{Time: time.Unix(9, 0)} }),
 	}}
 	a := ask(t, c, "pod/p")
-	if !strings.Contains(a.Cause, "others/secret-project") || strings.Contains(a.Public(), "secret-project") || !strings.Contains(a.Public(), "it gets node a") {
+	if !strings.Contains(a.Cause, "others/secret-project") || strings.Contains(a.Public(), "secret-project") ||
+		!strings.Contains(a.Public(), "it gets node a") {
 		t.Errorf("%q, and others may read %q", a.Cause, a.Public())
 	}
 	c = &why.Cluster{Nodes: []*corev1.Node{node("a", func(n *corev1.Node) {
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: "volume of others/secret-project is stuck"}}
+		n.Status.Conditions = []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionFalse,
+			Message: "volume of others/secret-project is stuck",
+		}}
 	})}, Pods: []*corev1.Pod{pod("p", unready)}}
 	if a := ask(t, c, "pod/p"); !strings.Contains(a.Cause, "secret-project") || a.Public() != "its node a is not ready" {
 		t.Errorf("%q, and others may read %q", a.Cause, a.Public())

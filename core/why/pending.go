@@ -167,7 +167,8 @@ func (e *explainer) promised(p *corev1.Pod) *Answer {
 	a := stuck("it gets node %s as soon as pods that are less important have left it: %s/%s has until %s", node, o.Namespace, o.Name,
 		o.DeletionTimestamp.UTC().Format("15:04:05")).publicly("it gets node %s as soon as pods that are less important have left it", node)
 	for _, o := range going[:min(len(going), 5)] {
-		a.or("forget pod "+o.Name+" now; its containers may still run", "kubectl delete pod %s -n %s --grace-period=0 --force", o.Name, o.Namespace)
+		a.or("forget pod "+o.Name+" now; its containers may still run", "kubectl delete pod %s -n %s --grace-period=0 --force", o.Name,
+			o.Namespace)
 	}
 	return a
 }

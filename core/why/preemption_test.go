@@ -41,7 +41,8 @@ func TestWhatPreemptionConsidered(t *testing.T) {
 			"preemption: not even without the pods of lower priority: Insufficient cpu: 1 nodes (a)",
 		},
 		"of no help": {
-			[]*corev1.Node{node("a", tainted)}, []*corev1.Pod{pod("p", ranked(5)), pod("x", on("a"))},
+			[]*corev1.Node{node("a", tainted)},
+			[]*corev1.Pod{pod("p", ranked(5)), pod("x", on("a"))},
 			"preemption: no pod that leaves changes that: node(s) had untolerated taint {team: red}: 1 nodes (a)",
 		},
 		"never": {
@@ -86,7 +87,8 @@ func TestChangesAreTriedWithThePluginsOfTheProfile(t *testing.T) {
 		Nodes: []*corev1.Node{node("a"), node("b", cordoned, tainted)},
 		Pods:  []*corev1.Pod{pod("p", func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" }), pod("x", on("a"))},
 		Profiles: func(inf informers.SharedInformerFactory) ([]scheduler.Profile, error) {
-			return []scheduler.Profile{{Name: "mine", Plugins: append(native.Default(native.Config{Informers: inf}), scheduler.Weighted{Plugin: picky{}})}}, nil
+			return []scheduler.Profile{{Name: "mine", Plugins: append(native.Default(native.Config{Informers: inf}),
+				scheduler.Weighted{Plugin: picky{}})}}, nil
 		},
 	}
 	a := ask(t, c, "pod/p")

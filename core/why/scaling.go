@@ -75,7 +75,10 @@ func (e *explainer) noMetrics(h *autoscalingv2.HorizontalPodAutoscaler, target, 
 			or("have it request some", "kubectl set resources %s -n %s -c %s --requests=%s=%s", target, e.in, container, what, amount)
 	}
 	a := stuck("it cannot tell how busy %s is: %s", target, message)
-	groups := map[string]string{"resource metrics": "metrics.k8s.io", "custom metrics": "custom.metrics.k8s.io", "external metrics": "external.metrics.k8s.io"}
+	groups := map[string]string{
+		"resource metrics": "metrics.k8s.io", "custom metrics": "custom.metrics.k8s.io",
+		"external metrics": "external.metrics.k8s.io",
+	}
 	for what, group := range groups {
 		if !strings.Contains(message, "from "+what+" API") {
 			continue

@@ -182,14 +182,20 @@ func gangOf(c *why.Cluster, least int32) {
 func autoscaler(c *why.Cluster, t autoscalingv2.HorizontalPodAutoscalerConditionType, reason, message string) {
 	h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: meta("web")}
 	h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web"}
-	h.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: t, Status: corev1.ConditionFalse, Reason: reason, Message: message}}
+	h.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{
+		Type: t, Status: corev1.ConditionFalse, Reason: reason,
+		Message: message,
+	}}
 	c.Autoscalers = append(c.Autoscalers, h)
 }
 
 func budget(c *why.Cluster, healthy int32) {
 	least := intstr.FromInt32(2)
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: meta("web")}
-	b.Spec = policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}
+	b.Spec = policyv1.PodDisruptionBudgetSpec{
+		MinAvailable: &least,
+		Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+	}
 	b.Status = policyv1.PodDisruptionBudgetStatus{ExpectedPods: 2, CurrentHealthy: healthy, DesiredHealthy: 2}
 	c.Budgets = append(c.Budgets, b)
 }
@@ -198,7 +204,10 @@ func ingress(c *why.Cluster, backend string) {
 	in := &networkingv1.Ingress{ObjectMeta: meta("web")}
 	class := "edge"
 	in.Spec.IngressClassName = &class
-	in.Spec.DefaultBackend = &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: backend, Port: networkingv1.ServiceBackendPort{Number: 80}}}
+	in.Spec.DefaultBackend = &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
+		Name: backend,
+		Port: networkingv1.ServiceBackendPort{Number: 80},
+	}}
 	c.Ingresses = append(c.Ingresses, in)
 	c.IngressClasses = append(c.IngressClasses, &networkingv1.IngressClass{
 		ObjectMeta: metav1.ObjectMeta{Name: class}, Spec: networkingv1.IngressClassSpec{Controller: "example.com/edge"},
@@ -300,14 +309,20 @@ var situations = map[string]struct {
 	}, "anti-affinity rules on 2 of 2 nodes (InterPodAffinity)", []string{"kubectl delete pod x -n shop", "wasmplane token create"}},
 	"a pod that could be more important": {"pod/p", func(c *why.Cluster) {
 		c.Nodes = c.Nodes[:1]
-		c.Priorities = []*schedulingv1.PriorityClass{{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 100}, {ObjectMeta: metav1.ObjectMeta{Name: "low"}, Value: -1}}
+		c.Priorities = []*schedulingv1.PriorityClass{
+			{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 100},
+			{ObjectMeta: metav1.ObjectMeta{Name: "low"}, Value: -1},
+		}
 		c.Pods = append(c.Pods, pod("p", cpu("3")), pod("x", on("a"), cpu("3")))
 	}, "Insufficient cpu on 1 of 1 nodes", []string{"priorityClassName: high", "token create"}},
-	"room that is being made": {"pod/p", func(c *why.Cluster) {
-		one, now := int32(1), metav1.Now()
-		c.Pods = append(c.Pods, pod("p", cpu("3"), func(p *corev1.Pod) { p.Spec.Priority, p.Status.NominatedNodeName = &one, "a" }),
-			pod("x", on("a"), cpu("3"), func(p *corev1.Pod) { p.DeletionTimestamp = &now }))
-	}, "it gets node a as soon as pods that are less important have left it: shop/x", []string{"kubectl delete pod x -n shop --grace-period=0"}},
+	"room that is being made": {
+		"pod/p", func(c *why.Cluster) {
+			one, now := int32(1), metav1.Now()
+			c.Pods = append(c.Pods, pod("p", cpu("3"), func(p *corev1.Pod) { p.Spec.Priority, p.Status.NominatedNodeName = &one, "a" }),
+				pod("x", on("a"), cpu("3"), func(p *corev1.Pod) { p.DeletionTimestamp = &now }))
+		}, "it gets node a as soon as pods that are less important have left it: shop/x",
+		[]string{"kubectl delete pod x -n shop --grace-period=0"},
+	},
 	"scheduling gates": {"pod/p", func(c *why.Cluster) {
 		c.Pods = append(c.Pods, pod("p", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/wait"}} }))
 	}, "scheduling gates example.com/wait", []string{"/spec/schedulingGates"}},
@@ -384,10 +399,13 @@ var situations = map[string]struct {
 			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}}
 		}))
 	}, `no container of its pods has a port of the name "http"`, []string{`"path":"/spec/ports/0/targetPort","value":"web"`}},
-	"an autoscaler without requests": {"hpa/web", func(c *why.Cluster) {
-		autoscaler(c, autoscalingv2.ScalingActive, "FailedGetResourceMetric",
-			"the HPA was unable to compute the replica count: failed to get cpu utilization: missing request for cpu in container web of Pod web-1")
-	}, "it cannot tell how busy deployment/web is: container web requests no cpu", []string{"kubectl set resources deployment/web -n shop -c web --requests=cpu=100m"}},
+	"an autoscaler without requests": {
+		"hpa/web", func(c *why.Cluster) {
+			autoscaler(c, autoscalingv2.ScalingActive, "FailedGetResourceMetric",
+				"the HPA was unable to compute the replica count: failed to get cpu utilization: missing request for cpu in container web of Pod web-1")
+		}, "it cannot tell how busy deployment/web is: container web requests no cpu",
+		[]string{"kubectl set resources deployment/web -n shop -c web --requests=cpu=100m"},
+	},
 	"an autoscaler without a target": {"hpa/web", func(c *why.Cluster) {
 		autoscaler(c, autoscalingv2.AbleToScale, "FailedGetScale", `deployments.apps "web" not found`)
 		c.Deployments = []*appsv1.Deployment{{ObjectMeta: meta("shop")}}
@@ -399,11 +417,14 @@ var situations = map[string]struct {
 		autoscaler(c, autoscalingv2.ScalingActive, "FailedGetPodsMetric", "unable to fetch metrics from custom metrics API: the server could not find the requested resource")
 		c.APIs = []*apiregistrationv1.APIService{apiService("v1beta1.custom.metrics.k8s.io", "custom.metrics.k8s.io")}
 	}, "the API of custom metrics: it is not available: service shop/server does not exist", []string{"kubectl delete apiservice v1beta1.custom.metrics.k8s.io"}},
-	"a budget that allows nothing": {"pdb/web", func(c *why.Cluster) {
-		budget(c, 2)
-		c.ReplicaSets = []*appsv1.ReplicaSet{{ObjectMeta: meta("web")}}
-		c.Pods = append(c.Pods, pod("p", running, ownedBy("ReplicaSet", "web")), pod("q", running, ownedBy("ReplicaSet", "web")))
-	}, "it lets no pod be evicted: 2 are healthy, and 2 have to be (minAvailable: 2)", []string{"kubectl scale replicaset/web -n shop --replicas=3", `"maxUnavailable":1`}},
+	"a budget that allows nothing": {
+		"pdb/web", func(c *why.Cluster) {
+			budget(c, 2)
+			c.ReplicaSets = []*appsv1.ReplicaSet{{ObjectMeta: meta("web")}}
+			c.Pods = append(c.Pods, pod("p", running, ownedBy("ReplicaSet", "web")), pod("q", running, ownedBy("ReplicaSet", "web")))
+		}, "it lets no pod be evicted: 2 are healthy, and 2 have to be (minAvailable: 2)",
+		[]string{"kubectl scale replicaset/web -n shop --replicas=3", `"maxUnavailable":1`},
+	},
 	"a budget whose pod is not ready": {"pdb/web", func(c *why.Cluster) {
 		budget(c, 1)
 		c.Pods = append(c.Pods, pod("p", running), pod("q", waiting("ErrImagePull", "")))
@@ -412,28 +433,38 @@ var situations = map[string]struct {
 		c.Ingresses = []*networkingv1.Ingress{{ObjectMeta: meta("web")}}
 		c.IngressClasses = []*networkingv1.IngressClass{{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}}
 	}, "it names no class, and there is no default class", []string{`"ingressClassName":"edge"`}},
-	"an Ingress without a backend": {"ingress/web", func(c *why.Cluster) { ingress(c, "web") }, "its backend, service web, does not exist",
-		[]string{"kubectl create service clusterip web -n shop --tcp=80"}},
+	"an Ingress without a backend": {
+		"ingress/web", func(c *why.Cluster) { ingress(c, "web") }, "its backend, service web, does not exist",
+		[]string{"kubectl create service clusterip web -n shop --tcp=80"},
+	},
 	"an Ingress without a controller": {"ingress/web", func(c *why.Cluster) {
 		ingress(c, "web")
 		c.Services, c.Slices = []*corev1.Service{service(nil)}, endpoints()
 	}, "nobody has taken it on: the controller of its class, example.com/edge, has written no address", []string{"kubectl get pods -A"}},
 	"a definition whose names are taken": {"crd/widgets.example.com", func(c *why.Cluster) {
 		d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com"}}
-		d.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionFalse, Message: `"widgets" is already in use`}}
+		d.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{
+			Type:   apiextensionsv1.NamesAccepted,
+			Status: apiextensionsv1.ConditionFalse, Message: `"widgets" is already in use`,
+		}}
 		c.Definitions = []*apiextensionsv1.CustomResourceDefinition{d}
 	}, `its names are taken: "widgets" is already in use`, []string{"kubectl get crds"}},
 	"an API that nobody serves": {"apiservice/v1.example.com", func(c *why.Cluster) {
 		c.APIs = []*apiregistrationv1.APIService{apiService("v1.example.com", "example.com")}
 	}, "it is not available: service shop/server does not exist", []string{"kubectl delete apiservice v1.example.com"}},
-	"a webhook that cannot be asked": {"validatingwebhookconfigurations/guard", func(c *why.Cluster) {
-		c.Validating = []*admissionv1.ValidatingWebhookConfiguration{webhook()}
-	}, "webhook guard.example.com cannot be asked, and so every create of pods is refused (failurePolicy: Fail): service shop/guard does not exist",
-		[]string{`"path":"/webhooks/0/failurePolicy","value":"Ignore"`, "kubectl delete validatingwebhookconfiguration guard"}},
-	"pods that a webhook cannot judge": {"deployment/web", func(c *why.Cluster) {
-		deployment(c, `Internal error occurred: failed calling webhook "guard.example.com": no endpoints`)
-		c.Validating = []*admissionv1.ValidatingWebhookConfiguration{webhook()}
-	}, "webhook guard.example.com cannot be asked, and so its pods are refused", []string{"wasmplane why validatingwebhookconfiguration/guard"}},
+	"a webhook that cannot be asked": {
+		"validatingwebhookconfigurations/guard", func(c *why.Cluster) {
+			c.Validating = []*admissionv1.ValidatingWebhookConfiguration{webhook()}
+		}, "webhook guard.example.com cannot be asked, and so every create of pods is refused (failurePolicy: Fail): service shop/guard does not exist",
+		[]string{`"path":"/webhooks/0/failurePolicy","value":"Ignore"`, "kubectl delete validatingwebhookconfiguration guard"},
+	},
+	"pods that a webhook cannot judge": {
+		"deployment/web", func(c *why.Cluster) {
+			deployment(c, `Internal error occurred: failed calling webhook "guard.example.com": no endpoints`)
+			c.Validating = []*admissionv1.ValidatingWebhookConfiguration{webhook()}
+		}, "webhook guard.example.com cannot be asked, and so its pods are refused",
+		[]string{"wasmplane why validatingwebhookconfiguration/guard"},
+	},
 	"pods that a policy refuses": {"deployment/web", func(c *why.Cluster) {
 		deployment(c, `pods "web" is forbidden: ValidatingAdmissionPolicy 'owned' with binding 'here' denied request: no owner`)
 	}, "policy owned refuses its pods", []string{"kubectl delete validatingadmissionpolicybinding here"}},
@@ -448,15 +479,22 @@ var situations = map[string]struct {
 		q.Status.Hard, q.Status.Used = corev1.ResourceList{"pods": resource.MustParse("2")}, corev1.ResourceList{"pods": resource.MustParse("2")}
 		c.Quotas = []*corev1.ResourceQuota{q}
 	}, "it is used up: pods (2 of 2)", []string{`{"hard":{"pods":"4"}}`}},
-	"a cron job that is suspended": {"cj/nightly", func(c *why.Cluster) { cronJob(c).Spec.Suspend = new(true) }, "it is suspended",
-		[]string{`{"spec":{"suspend":false}}`}},
-	"a cron job at no time": {"cronjob/nightly", func(c *why.Cluster) { cronJob(c).Spec.Schedule = "0 0 30 2 *" }, "names no time that will ever come",
-		[]string{`"schedule":"*/5 * * * *"`}},
+	"a cron job that is suspended": {
+		"cj/nightly", func(c *why.Cluster) { cronJob(c).Spec.Suspend = new(true) }, "it is suspended",
+		[]string{`{"spec":{"suspend":false}}`},
+	},
+	"a cron job at no time": {
+		"cronjob/nightly", func(c *why.Cluster) { cronJob(c).Spec.Schedule = "0 0 30 2 *" }, "names no time that will ever come",
+		[]string{`"schedule":"*/5 * * * *"`},
+	},
 	"a cron job that waits for its last job": {"cronjob/nightly", func(c *why.Cluster) {
 		j := cronJob(c)
 		j.Spec.ConcurrencyPolicy, j.Status.Active = batchv1.ForbidConcurrent, []corev1.ObjectReference{{Name: "nightly-1"}}
 		owned := metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("CronJob"))
-		c.Jobs = []*batchv1.Job{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "nightly-1", UID: "j", OwnerReferences: []metav1.OwnerReference{*owned}}}}
+		c.Jobs = []*batchv1.Job{{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "nightly-1", UID: "j",
+			OwnerReferences: []metav1.OwnerReference{*owned},
+		}}}
 	}, "no job is made while another one is there (concurrencyPolicy: Forbid): job nightly-1: it has not ended", []string{"kubectl delete job nightly-1"}},
 	"a job that failed": {"job/once", func(c *why.Cluster) {
 		c.Jobs = []*batchv1.Job{{ObjectMeta: meta("once"), Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{
@@ -479,7 +517,10 @@ var situations = map[string]struct {
 		c.Object.SetGeneration(3)
 	}, "its controller has not seen the last change: it is at generation 3, and saw 1", nil},
 	"a custom resource that is not ready": {why.Other + "/w", func(c *why.Cluster) {
-		c.Object = custom(map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "False", "reason": "NoDatabase", "message": "db is away"}}})
+		c.Object = custom(map[string]any{"conditions": []any{map[string]any{
+			"type": "Ready", "status": "False", "reason": "NoDatabase",
+			"message": "db is away",
+		}}})
 	}, "its condition Ready is False: NoDatabase: db is away", nil},
 	"a custom resource that is held": {why.Other + "/w", func(c *why.Cluster) {
 		now := metav1.Now()
@@ -489,7 +530,8 @@ var situations = map[string]struct {
 	}, "it is being deleted and waits for whoever set its finalizers example.com/hold", []string{"kubectl patch widget w -n shop"}},
 	"a node that says what is wrong": {"node/a", func(c *why.Cluster) {
 		c.Nodes = []*corev1.Node{node("a", func(n *corev1.Node) {
-			n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason, n.Status.Conditions[0].Message = corev1.ConditionFalse, "KubeletNotReady", "no network"
+			n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason, n.Status.Conditions[0].Message = corev1.ConditionFalse, "KubeletNotReady",
+				"no network"
 		})}
 	}, "its agent says that it is not ready: KubeletNotReady: no network", nil},
 	"a namespace that stays": {"namespace/shop", func(c *why.Cluster) {

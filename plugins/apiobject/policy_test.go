@@ -94,7 +94,9 @@ func TestAPolicyIsHeldAgainstItsWritersRights(t *testing.T) {
 // A namespace has so many plugins and policies of each kind, whoever writes them. What is there can be changed.
 func TestANamespaceHasSoManyPlugins(t *testing.T) {
 	has := map[string]int{"red": 99, "blue": 100}
-	guard := apiobject.Guard{Rights: rights.New(may{}), Count: func(_ context.Context, kind schema.GroupVersionKind, namespace string) (int, error) {
+	guard := apiobject.Guard{Rights: rights.New(may{}), Count: func(_ context.Context, kind schema.GroupVersionKind, namespace string) (int,
+		error,
+	) {
 		if kind.Kind != "TenantPlugin" {
 			t.Errorf("counts %s", kind)
 		}

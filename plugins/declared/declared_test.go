@@ -25,11 +25,13 @@ func TestKindsOfEachPoint(t *testing.T) {
 			Kinds{Watches: []string{"jobs.batch", "pods"}, Writes: []string{"pods"}, Account: "a/b"},
 		},
 		"who mutates is called by what it changes": {
-			[]abi.Hook{{Point: abi.AdmissionMutate, Match: []abi.Rule{jobs}}}, manifest.Entry{},
+			[]abi.Hook{{Point: abi.AdmissionMutate, Match: []abi.Rule{jobs}}},
+			manifest.Entry{},
 			Kinds{Watches: []string{"jobs.batch"}, Writes: []string{"jobs.batch"}},
 		},
 		"who validates only reads": {
-			[]abi.Hook{{Point: abi.AdmissionValidate, Match: []abi.Rule{jobs}}}, manifest.Entry{},
+			[]abi.Hook{{Point: abi.AdmissionValidate, Match: []abi.Rule{jobs}}},
+			manifest.Entry{},
 			Kinds{Reads: []string{"jobs.batch"}},
 		},
 		"the entry narrows what takes everything": {
@@ -40,11 +42,15 @@ func TestKindsOfEachPoint(t *testing.T) {
 		"no rules at all are everything": {[]abi.Hook{{Point: abi.AdmissionValidate}}, manifest.Entry{}, Kinds{Reads: []string{"*"}}},
 		"a point that the entry leaves out": {
 			[]abi.Hook{{Point: abi.AdmissionMutate, Match: []abi.Rule{jobs}}, {Point: abi.SchedulingFilter}},
-			manifest.Entry{Points: []string{"scheduling.filter"}}, Kinds{Reads: []string{"nodes", "pods"}},
+			manifest.Entry{Points: []string{"scheduling.filter"}},
+			Kinds{Reads: []string{"nodes", "pods"}},
 		},
 		"who binds writes pods; grants are read": {
 			[]abi.Hook{{Point: abi.SchedulingBind}},
-			manifest.Entry{Grants: manifest.Grants{Read: []manifest.ReadGrant{{APIGroups: []string{"apps"}, Resources: []string{"deployments"}}, {Resources: []string{"pods"}}}}},
+			manifest.Entry{Grants: manifest.Grants{Read: []manifest.ReadGrant{
+				{APIGroups: []string{"apps"}, Resources: []string{"deployments"}},
+				{Resources: []string{"pods"}},
+			}}},
 			Kinds{Reads: []string{"deployments.apps", "nodes", "pods"}, Writes: []string{"pods"}},
 		},
 		"an authorizer touches nothing": {[]abi.Hook{{Point: abi.Authorization}}, manifest.Entry{}, Kinds{}},

@@ -54,7 +54,10 @@ func (p providers) List(context.Context, schema.GroupVersionKind, string, labels
 
 // TestAConstraintAsksAProvider, which is a server with a certificate of its own.
 func TestAConstraintAsksAProvider(t *testing.T) {
-	wasm, err := rego2wasm.Compile(t.Context(), rego2wasm.Policy{Files: []rego2wasm.File{{Name: "asking", Text: asking}}, Version: rego2wasm.V0})
+	wasm, err := rego2wasm.Compile(t.Context(), rego2wasm.Policy{
+		Files:   []rego2wasm.File{{Name: "asking", Text: asking}},
+		Version: rego2wasm.V0,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +130,8 @@ func TestAConstraintAsksAProvider(t *testing.T) {
 		})
 	}
 	// An address that may not be connected to, and a policy for which there are no providers.
-	l := load(t, wasm, hostfn.New(hostfn.Backend{External: externaldata.New(providers{"signed": spec}, dial.Public(nil, nil))}), "abi: gatekeeper")
+	l := load(t, wasm, hostfn.New(hostfn.Backend{External: externaldata.New(providers{"signed": spec}, dial.Public(nil, nil))}),
+		"abi: gatekeeper")
 	if err := apply(t, l, creating()); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
 		t.Error(err)
 	}

@@ -161,7 +161,8 @@ func (m *Module) acquire(ctx context.Context) (*Instance, error) {
 func (m *Module) notLent(ctx context.Context, err error, of int, which string) error {
 	switch {
 	case errors.Is(err, pool.ErrBusy):
-		return &Fault{Plugin: m.name, Kind: Busy, Detail: fmt.Sprintf("all %d instances were busy for %s (%s)", of, m.opts.Limits.Deadline, which)}
+		return &Fault{Plugin: m.name, Kind: Busy, Detail: fmt.Sprintf("all %d instances were busy for %s (%s)", of, m.opts.Limits.Deadline,
+			which)}
 	case errors.Is(err, pool.ErrEnded):
 		return &Fault{Plugin: m.name, Kind: Canceled, Detail: "the request ended while it waited for an instance", Err: ctx.Err()}
 	}

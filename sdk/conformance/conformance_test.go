@@ -433,7 +433,8 @@ func (g *guest) answers(t *testing.T) {
 			abi.Reconcile, `{"namespace":"ns","name":"db","primary":{}}`,
 			`{"apply":[],"patch":[{"apiVersion":"apps/v1","kind":"Deployment","name":"db","subresource":"scale","patch":[
 			{"op":"test","path":"/spec/replicas","value":3},{"op":"replace","path":"/spec/replicas","value":0}]}],
-			"delete":[{"apiVersion":"v1","kind":"Service","name":"old","uid":"u-1","resourceVersion":"7","propagationPolicy":"Foreground"}],"conditions":[],"events":[],"requeueSeconds":0}`, "",
+			"delete":[{"apiVersion":"v1","kind":"Service","name":"old","uid":"u-1","resourceVersion":"7","propagationPolicy":"Foreground"}],
+			"conditions":[],"events":[],"requeueSeconds":0}`, "",
 		},
 		{abi.Reconcile, `{"namespace":"ns","name":"broken","primary":{}}`, ``, `broken "broken"`},
 	} {

@@ -154,7 +154,10 @@ func permit(tb testing.TB, kube kubernetes.Interface) {
 // until all have been called.
 func wakeAll(tb testing.TB, kube kubernetes.Interface, r *report, n int) {
 	tb.Helper()
-	pod := corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: helloImage}}}}
+	pod := corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever,
+		Containers:    []corev1.Container{{Name: "main", Image: helloImage}},
+	}}
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: batchv1.JobSpec{Suspend: ptr.To(true), Template: pod}}
 	began := time.Now()
 	if _, err := kube.BatchV1().Jobs("default").Create(tb.Context(), job, metav1.CreateOptions{}); err != nil {
@@ -325,7 +328,10 @@ func callAfterWrite(tb testing.TB, kube kubernetes.Interface, name string) time.
 
 func tracedCall(tb testing.TB, kube kubernetes.Interface, name string) (took time.Duration, ok bool) {
 	tb.Helper()
-	j, err := otlp.Ask(tb.Context(), kube.Discovery().RESTClient(), trace.Query{Kind: "ConfigMap", Namespace: "default", Name: name, All: true})
+	j, err := otlp.Ask(tb.Context(), kube.Discovery().RESTClient(), trace.Query{
+		Kind: "ConfigMap", Namespace: "default", Name: name,
+		All: true,
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -29,7 +29,10 @@ func (s *stage) certauthority(ts *testscript.TestScript, neg bool, args []string
 	key, err := companyKey(args[1])
 	ts.Check(err)
 	t := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "Example " + args[0], Organization: []string{"Example Ltd."}},
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{
+			CommonName:   "Example " + args[0],
+			Organization: []string{"Example Ltd."},
+		},
 		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(5 * 365 * 24 * time.Hour),
 		IsCA: !slices.Contains(args, "not-a-ca"), BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}

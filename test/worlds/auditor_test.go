@@ -121,7 +121,8 @@ func (a *auditor) event(e watch.Event) {
 	next, ok := a.w.disk.podAfter(seen)
 	if e.Type == watch.Bookmark {
 		if ok && next.revision <= revision {
-			a.w.fail("%s: a bookmark of revision %d after %d, and the write of %s at %d was not told", a.name, revision, seen, next.name, next.revision)
+			a.w.fail("%s: a bookmark of revision %d after %d, and the write of %s at %d was not told", a.name, revision, seen, next.name,
+				next.revision)
 		}
 		return
 	}
@@ -175,7 +176,8 @@ func (a *auditor) counts(ctx context.Context, set *client.Set) {
 	cm, err := configs.Get(ctx, "count", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		// Whoever makes it has counted nothing yet.
-		_, _ = configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "count"}, Data: map[string]string{"n": "0"}}, metav1.CreateOptions{})
+		_, _ = configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "count"}, Data: map[string]string{"n": "0"}},
+			metav1.CreateOptions{})
 		return
 	}
 	if err != nil {

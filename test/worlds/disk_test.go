@@ -42,9 +42,12 @@ type disk struct {
 }
 
 func newDisk(contract *api.Contract, w *world) *disk {
-	return &disk{Store: memstore.New(), w: w, contract: contract, pods: map[string]*corev1.Pod{}, most: map[string]int32{}, minute: map[string]int{},
-		sets: map[string]*appsv1.ReplicaSet{}, ends: map[string]map[string]corev1.PodPhase{},
-		claims: map[string]*corev1.PersistentVolumeClaim{}, volumes: map[string]*corev1.PersistentVolume{}}
+	return &disk{
+		Store: memstore.New(), w: w, contract: contract, pods: map[string]*corev1.Pod{}, most: map[string]int32{},
+		minute: map[string]int{},
+		sets:   map[string]*appsv1.ReplicaSet{}, ends: map[string]map[string]corev1.PodPhase{},
+		claims: map[string]*corev1.PersistentVolumeClaim{}, volumes: map[string]*corev1.PersistentVolume{},
+	}
 }
 
 // Put implements store.Store.

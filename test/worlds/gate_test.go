@@ -48,7 +48,8 @@ type call struct {
 // acts holds a write against who leads: a component of which only one may act does so as
 // long as it leads, and no longer.
 func (l *life) acts(req *http.Request) {
-	if l.part.role == "" || req.Method == http.MethodGet || strings.Contains(req.URL.Path, "/leases") || strings.Contains(req.URL.Path, "/events") {
+	if l.part.role == "" || req.Method == http.MethodGet || strings.Contains(req.URL.Path, "/leases") ||
+		strings.Contains(req.URL.Path, "/events") {
 		return
 	}
 	l.w.mu.Lock()

@@ -64,7 +64,8 @@ func newServer(ctx context.Context, name string, contract *api.Contract, st stor
 
 // as are the clients of a user of the server.
 func (s *server) as(name string) (*client.Set, error) {
-	return client.New(client.InMemory(s.parts.LocalHandler(), &user.DefaultInfo{Name: name, Groups: []string{user.SystemPrivilegedGroup}}, name))
+	return client.New(client.InMemory(s.parts.LocalHandler(), &user.DefaultInfo{Name: name, Groups: []string{user.SystemPrivilegedGroup}},
+		name))
 }
 
 // lagging is the store as a server sees it whose watches may stand still.

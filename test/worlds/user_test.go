@@ -105,9 +105,13 @@ func (a *asked) create(kind, name string, n int32) {
 	fails := false
 	switch kind {
 	case "Deployment":
-		_, err = apps.Deployments(namespace).Create(ctx, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: selector, Template: pods}}, o)
+		_, err = apps.Deployments(namespace).Create(ctx,
+			&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: selector, Template: pods}}, o)
 	case "StatefulSet":
-		s := &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: &n, Selector: selector, Template: pods, ServiceName: name}}
+		s := &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
+			Replicas: &n, Selector: selector, Template: pods,
+			ServiceName: name,
+		}}
 		if a.w.chance(2) {
 			s.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
 		}
@@ -115,7 +119,10 @@ func (a *asked) create(kind, name string, n int32) {
 		_, err = apps.StatefulSets(namespace).Create(ctx, s, o)
 	case "DaemonSet":
 		n = int32(len(a.w.machines))
-		_, err = apps.DaemonSets(namespace).Create(ctx, &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: pods}}, o)
+		_, err = apps.DaemonSets(namespace).Create(ctx, &appsv1.DaemonSet{
+			ObjectMeta: meta,
+			Spec:       appsv1.DaemonSetSpec{Selector: selector, Template: pods},
+		}, o)
 	case "Job":
 		n++
 		pods.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -137,7 +144,8 @@ func (a *asked) create(kind, name string, n int32) {
 		return
 	}
 	_, err = a.w.user.Kube.CoreV1().Services(namespace).Create(ctx, &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
-		ClusterIP: corev1.ClusterIPNone, Selector: selector.MatchLabels, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}},
+		ClusterIP: corev1.ClusterIPNone, Selector: selector.MatchLabels,
+		Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}},
 	}}, o)
 	a.done(err, apierrors.IsAlreadyExists, "create its Service")
 }
@@ -252,7 +260,8 @@ func (a *asked) uncordon(miss func(string, ...any)) {
 	}
 	for _, n := range nodes.Items {
 		if n.Spec.Unschedulable {
-			_, err := a.w.user.Kube.CoreV1().Nodes().Patch(a.w.ctx, n.Name, types.MergePatchType, []byte(`{"spec":{"unschedulable":false}}`), metav1.PatchOptions{})
+			_, err := a.w.user.Kube.CoreV1().Nodes().Patch(a.w.ctx, n.Name, types.MergePatchType, []byte(`{"spec":{"unschedulable":false}}`),
+				metav1.PatchOptions{})
 			a.done(err, nil, "uncordon %s", n.Name)
 		}
 		for _, c := range n.Status.Conditions {
@@ -324,13 +333,15 @@ func (a *asked) running(l *workload, pods []corev1.Pod, miss func(string, ...any
 		}
 	}
 	if err != nil || observed != generation || ready != l.pods {
-		miss("%s %s says that %d of %d pods are available (generation %d, observed %d), %v", l.kind, l.name, ready, l.pods, generation, observed, err)
+		miss("%s %s says that %d of %d pods are available (generation %d, observed %d), %v", l.kind, l.name, ready, l.pods, generation, observed,
+			err)
 	}
 }
 
 // endpoints holds the EndpointSlices of a Service against its pods.
 func (a *asked) endpoints(l *workload, pods []corev1.Pod, miss func(string, ...any)) {
-	list, err := a.w.user.Kube.DiscoveryV1().EndpointSlices(namespace).List(a.w.ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + l.name})
+	list, err := a.w.user.Kube.DiscoveryV1().EndpointSlices(namespace).List(a.w.ctx,
+		metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + l.name})
 	if err != nil {
 		miss("EndpointSlices of %s: %v", l.name, err)
 		return
@@ -364,14 +375,18 @@ func (a *asked) job(l *workload, pods []corev1.Pod, miss func(string, ...any)) {
 	if l.fails {
 		end = batchv1.JobFailed
 	}
-	ended := slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == end && c.Status == corev1.ConditionTrue })
+	ended := slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == end &&
+			c.Status == corev1.ConditionTrue
+	})
 	switch {
 	case l.fails && (!ended || j.Status.Failed <= failures || j.Status.Active != 0):
 		miss("Job %s, whose pods fail, has %d that failed, %d active, %v", l.name, j.Status.Failed, j.Status.Active, j.Status.Conditions)
 	case l.fails:
 	// Who gets no answer to a create makes another pod, and both may succeed.
 	case !ended || j.Status.Succeeded < l.pods || j.Status.Succeeded > l.pods+int32(a.w.lost["pods"]) || j.Status.Active != 0:
-		miss("Job %s has %d of %d pods that succeeded, %d active, %d failed, %v", l.name, j.Status.Succeeded, l.pods, j.Status.Active, j.Status.Failed, j.Status.Conditions)
+		miss("Job %s has %d of %d pods that succeeded, %d active, %d failed, %v", l.name, j.Status.Succeeded, l.pods, j.Status.Active,
+			j.Status.Failed, j.Status.Conditions)
 	}
 	for _, p := range pods {
 		if len(p.Finalizers) > 0 || !finished(&p) {

@@ -39,8 +39,14 @@ func claimTemplate(set string) corev1.PersistentVolumeClaim {
 
 // volumes makes the storage classes, and some volumes of each.
 func (a *asked) volumes() error {
-	for class, mode := range map[string]storagev1.VolumeBindingMode{atOnce: storagev1.VolumeBindingImmediate, later: storagev1.VolumeBindingWaitForFirstConsumer} {
-		sc := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &mode}
+	for class, mode := range map[string]storagev1.VolumeBindingMode{
+		atOnce: storagev1.VolumeBindingImmediate,
+		later:  storagev1.VolumeBindingWaitForFirstConsumer,
+	} {
+		sc := &storagev1.StorageClass{
+			ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "kubernetes.io/no-provisioner",
+			VolumeBindingMode: &mode,
+		}
 		if _, err := a.w.user.Kube.StorageV1().StorageClasses().Create(a.w.ctx, sc, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -84,7 +90,8 @@ func (a *asked) recycle() {
 			return
 		}
 		for _, c := range claims.Items {
-			err := core.PersistentVolumeClaims(namespace).Delete(a.w.ctx, c.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}})
+			err := core.PersistentVolumeClaims(namespace).Delete(a.w.ctx, c.Name,
+				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}})
 			a.done(err, apierrors.IsNotFound, "delete claim %s", c.Name)
 		}
 	}
@@ -96,7 +103,8 @@ func (a *asked) recycle() {
 		if v.Status.Phase != corev1.VolumeReleased {
 			continue
 		}
-		if err := core.PersistentVolumes().Delete(a.w.ctx, v.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID}}); a.done(err, apierrors.IsNotFound, "delete volume %s", v.Name) {
+		if err := core.PersistentVolumes().Delete(a.w.ctx, v.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID}}); a.done(err, apierrors.IsNotFound, "delete volume %s", v.Name) {
 			a.done(a.volume(v.Spec.StorageClassName), nil, "make another of class %s", v.Spec.StorageClassName)
 		}
 	}
@@ -113,7 +121,8 @@ func (a *asked) bound(l *workload, miss func(string, ...any)) {
 			continue
 		}
 		v, err := core.PersistentVolumes().Get(a.w.ctx, c.Spec.VolumeName, metav1.GetOptions{})
-		if c.Status.Phase != corev1.ClaimBound || err != nil || v.Status.Phase != corev1.VolumeBound || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != c.UID {
+		if c.Status.Phase != corev1.ClaimBound || err != nil || v.Status.Phase != corev1.VolumeBound || v.Spec.ClaimRef == nil ||
+			v.Spec.ClaimRef.UID != c.UID {
 			miss("claim %s is %s, with the volume %q, %v, %v", name, c.Status.Phase, c.Spec.VolumeName, v, err)
 		}
 	}
@@ -134,7 +143,10 @@ func (a *asked) giveUp() {
 		return
 	}
 	for _, p := range pods.Items {
-		err := core.Pods(namespace).Delete(a.w.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &p.UID}})
+		err := core.Pods(namespace).Delete(a.w.ctx, p.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: ptr.To[int64](0),
+			Preconditions:      &metav1.Preconditions{UID: &p.UID},
+		})
 		a.done(err, func(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }, "delete pod %s by force", p.Name)
 	}
 	if a.w.chance(3) {

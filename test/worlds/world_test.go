@@ -87,7 +87,8 @@ func TestWorlds(t *testing.T) {
 				return live(t, contract, plan{seed: uint64(seed), steps: steps, skip: skip})
 			})
 			t.Errorf("again: WORLD_SEED=%d WORLD_SEEDS=1 WORLD_STEPS=%d go test -run TestWorlds ./test/worlds\nthe faults that are needed (of %d):\n  %s\nwhat is wrong then:\n  %s\nthe last of what happened:\n  %s",
-				seed, steps, len(o.faults), strings.Join(fewest.faultTexts(), "\n  "), strings.Join(fewest.wrong, "\n  "), strings.Join(fewest.last(60), "\n  "))
+				seed, steps, len(o.faults), strings.Join(fewest.faultTexts(), "\n  "), strings.Join(fewest.wrong, "\n  "),
+				strings.Join(fewest.last(60), "\n  "))
 		})
 	}
 }
@@ -297,7 +298,8 @@ func (w *world) broken(format string, args ...any) bool {
 	}
 	text := fmt.Sprintf(format, args...)
 	w.say("fault %d: %s", w.numbered, text)
-	w.out.faults = append(w.out.faults, fault{w.numbered, fmt.Sprintf("%d (%s): %s", w.numbered, time.Since(w.begin).Round(time.Millisecond), text)})
+	w.out.faults = append(w.out.faults, fault{w.numbered, fmt.Sprintf("%d (%s): %s", w.numbered, time.Since(w.begin).Round(time.Millisecond),
+		text)})
 	return true
 }
 

@@ -104,7 +104,8 @@ func TestUnknownStoresAreNamed(t *testing.T) {
 		t.Errorf("nothing is to be said, it says %q", notes)
 	}
 	m.store = errors.New("403 Forbidden")
-	if notes := m.notes(); len(notes) != 1 || !strings.Contains(notes[0], "stores were not tried") || !strings.Contains(notes[0], "403 Forbidden") {
+	if notes := m.notes(); len(notes) != 1 || !strings.Contains(notes[0], "stores were not tried") ||
+		!strings.Contains(notes[0], "403 Forbidden") {
 		t.Errorf("it says %q of stores that are not known", notes)
 	}
 }

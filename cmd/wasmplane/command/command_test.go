@@ -115,7 +115,8 @@ func TestADirectoryKeepsTheNameOfItsCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		if cfg.Cluster.Name != "alpha" || cfg.Cluster.PodCIDR != wanted.Cluster.PodCIDR {
-			t.Errorf("with %v it is cluster %s with pods in %s, want alpha with %s", more, cfg.Cluster.Name, cfg.Cluster.PodCIDR, wanted.Cluster.PodCIDR)
+			t.Errorf("with %v it is cluster %s with pods in %s, want alpha with %s", more, cfg.Cluster.Name, cfg.Cluster.PodCIDR,
+				wanted.Cluster.PodCIDR)
 		}
 	}
 	for name, args := range map[string][]string{

@@ -112,7 +112,8 @@ func (a *app) version() *cobra.Command {
 }
 
 func versions() string {
-	return fmt.Sprintf("wasmplane %s (Kubernetes %s, %s, %s/%s)", Version, version.Get().GitVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("wasmplane %s (Kubernetes %s, %s, %s/%s)", Version, version.Get().GitVersion, runtime.Version(), runtime.GOOS,
+		runtime.GOARCH)
 }
 
 func (a *app) check() *cobra.Command {
@@ -248,7 +249,8 @@ func showStatus(ctx context.Context, out io.Writer, dir datadir.Dir) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	return errors.Join(members.Servers(ctx, out, set.Kube, set.Config), members.Clocks(ctx, out, set.Kube), members.Migrations(ctx, out, set.Kube))
+	return errors.Join(members.Servers(ctx, out, set.Kube, set.Config), members.Clocks(ctx, out, set.Kube),
+		members.Migrations(ctx, out, set.Kube))
 }
 
 func (a *app) image() *cobra.Command {
@@ -325,7 +327,10 @@ func (a *app) trace() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found, err := otlp.Ask(c.Context(), set.Kube.Discovery().RESTClient(), trace.Query{Kind: kind, Namespace: namespace, Name: name, All: all})
+			found, err := otlp.Ask(c.Context(), set.Kube.Discovery().RESTClient(), trace.Query{
+				Kind: kind, Namespace: namespace, Name: name,
+				All: all,
+			})
 			if err != nil {
 				return err
 			}

@@ -194,8 +194,9 @@ func builtIn(ctx context.Context, cfg *config.Configuration, rights *accessgraph
 	declarations, err := all.Declared(ctx, all.Config{
 		Controllers: cfg.Controllers.Enabled, Clients: nowhere,
 		// What the keys of a cluster let run is built as well, without the keys.
-		RootCA: func() []byte { return []byte("none") }, Minter: struct{ serviceaccount.Minter }{}, CertificateAuthority: func() (*x509.Certificate, []byte, crypto.Signer) { return nil, nil, nil },
-		BootstrapTokens: cfg.APIServer.BootstrapTokens, PodGroups: cfg.FeatureGates[config.GenericWorkload],
+		RootCA: func() []byte { return []byte("none") }, Minter: struct{ serviceaccount.Minter }{},
+		CertificateAuthority: func() (*x509.Certificate, []byte, crypto.Signer) { return nil, nil, nil },
+		BootstrapTokens:      cfg.APIServer.BootstrapTokens, PodGroups: cfg.FeatureGates[config.GenericWorkload],
 		// Any network will do: the one of a cluster may be chosen at its first start only.
 		NodeIPAM: nodeipam.Config{CIDRs: []string{"10.0.0.0/16"}, NodeBits: []int{24}},
 	})

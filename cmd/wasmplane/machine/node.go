@@ -79,7 +79,8 @@ func NewNode(c *process.Component, serving ServingOf) (*Node, error) {
 	}
 	mtu := 0
 	if own := c.Options.Config.Node; own.CNIConfigDir == "" && own.CRIEndpoint == "" {
-		if mtu, err = route.MTU(route.Backend(own.PodNetwork.Backend), addresses[0], own.PodNetwork.MTU, c.Options.Config.Cluster.PodNetworks()); err != nil {
+		if mtu, err = route.MTU(route.Backend(own.PodNetwork.Backend), addresses[0], own.PodNetwork.MTU,
+			c.Options.Config.Cluster.PodNetworks()); err != nil {
 			return nil, err
 		}
 	}
@@ -526,7 +527,9 @@ func followPodCIDRs(ctx context.Context, kube kubernetes.Interface, name string,
 }
 
 // during has set work with ranges until there are others, which it returns; none where ctx has ended.
-func during(ctx context.Context, name string, own []string, ranges <-chan []string, set func(context.Context, []netip.Prefix) error) ([]string, error) {
+func during(ctx context.Context, name string, own []string, ranges <-chan []string,
+	set func(context.Context, []netip.Prefix) error,
+) ([]string, error) {
 	parsed, err := config.ParseNetworks(strings.Join(own, ","))
 	if err != nil {
 		return nil, fmt.Errorf("spec.podCIDRs of node %s: %w", name, err)

@@ -113,7 +113,10 @@ func Migrations(ctx context.Context, w io.Writer, kube kubernetes.Interface) err
 	}
 	for _, m := range all.Items {
 		state := "waits"
-		for _, kind := range []migrationv1.MigrationConditionType{migrationv1.MigrationRunning, migrationv1.MigrationSucceeded, migrationv1.MigrationFailed} {
+		for _, kind := range []migrationv1.MigrationConditionType{
+			migrationv1.MigrationRunning, migrationv1.MigrationSucceeded,
+			migrationv1.MigrationFailed,
+		} {
 			if c := meta.FindStatusCondition(m.Status.Conditions, string(kind)); c != nil && c.Status == metav1.ConditionTrue {
 				state = c.Message
 			}

@@ -326,7 +326,8 @@ func ofImages(s imagegate.Standing) *judge {
 // unscanned are API groups of policies, their reports, and what comes and goes by itself.
 var unscanned = []string{
 	"admissionregistration.k8s.io", "coordination.k8s.io", "events.k8s.io", manifest.APIGroup, "templates.gatekeeper.sh",
-	"constraints.gatekeeper.sh", "config.gatekeeper.sh", "syncset.gatekeeper.sh", "mutations.gatekeeper.sh", "expansion.gatekeeper.sh", externaldata.Group, admissionpolicy.Group, "policies.kyverno.io",
+	"constraints.gatekeeper.sh", "config.gatekeeper.sh", "syncset.gatekeeper.sh", "mutations.gatekeeper.sh", "expansion.gatekeeper.sh",
+	externaldata.Group, admissionpolicy.Group, "policies.kyverno.io",
 	string(scan.PolicyReports), string(scan.OpenReports),
 }
 

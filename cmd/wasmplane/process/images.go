@@ -33,8 +33,8 @@ func RegistryTransports(o Options) (operators, tenants http.RoundTripper) {
 	return by(*OperatorsDial(o)), by(*tenantsDial(o))
 }
 
-// TrustedRoot reads the configuration's root of trust, anew when its file has changed; nil where there is none. A file that cannot be read at
-// the start is an error.
+// TrustedRoot reads the configuration's root of trust, anew when its file has changed; nil where there is none. A file that cannot be
+// read at the start is an error.
 func TrustedRoot(o Options) (imagepolicy.Roots, error) {
 	if o.Config.Sigstore.TrustedRoot == "" {
 		return nil, nil

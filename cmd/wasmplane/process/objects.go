@@ -32,7 +32,9 @@ func (p *Plugins) rules() apiobject.Rules {
 }
 
 // Guard refuses Plugins that could never be loaded. list reads objects of a kind.
-func (p *Plugins) Guard(list func(context.Context, schema.GroupVersionKind, string, labels.Selector) ([]runtime.Object, error)) apiobject.Guard {
+func (p *Plugins) Guard(
+	list func(context.Context, schema.GroupVersionKind, string, labels.Selector) ([]runtime.Object, error),
+) apiobject.Guard {
 	check := policyobject.Check{
 		Enabled: p.o.Config.PolicyKinds, Rules: p.rules(),
 		Compile: func(ctx context.Context, policy rego.Policy) error {

@@ -62,7 +62,8 @@ func (s Site) Republish(ctx context.Context) error {
 	}
 	if merged := s.mergedInto(); merged != "" {
 		if err := kubeconfig.RefreshMerged(merged, k); err != nil {
-			s.Options.Logger.WarnContext(ctx, "the kubeconfig that has this cluster's context could not be written again", "file", merged, "error", err)
+			s.Options.Logger.WarnContext(ctx, "the kubeconfig that has this cluster's context could not be written again", "file", merged, "error",
+				err)
 		}
 	}
 	if _, err := os.Stat(filepath.Dir(s.Options.Dir.ComponentKubeconfig("any"))); err != nil {

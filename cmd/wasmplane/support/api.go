@@ -130,8 +130,9 @@ func (a *api) files(r *redactor) []File {
 	}
 	for _, kind := range kinds {
 		files = append(files, File{
-			Name: "objects/" + kind.Resource + ".jsonl", About: "all " + kind.Resource + " of the cluster, one a line, redacted", Most: 8 << 20, Redacted: true,
-			Write: func(ctx context.Context, w io.Writer) error { return a.objects(ctx, w, kind, r) },
+			Name: "objects/" + kind.Resource + ".jsonl", About: "all " + kind.Resource + " of the cluster, one a line, redacted", Most: 8 << 20,
+			Redacted: true,
+			Write:    func(ctx context.Context, w io.Writer) error { return a.objects(ctx, w, kind, r) },
 		})
 	}
 	if a.err == nil {

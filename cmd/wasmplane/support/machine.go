@@ -25,25 +25,39 @@ import (
 func machineFiles(o Options, r *redactor) []File {
 	dir := o.Dir
 	return []File{
-		{Name: "configuration.yaml", About: "the configuration file, without comments and settings of plugins", Redacted: true, Write: func(_ context.Context, w io.Writer) error {
-			return configuration(w, o.ConfigFile, r)
-		}},
+		{
+			Name: "configuration.yaml", About: "the configuration file, without comments and settings of plugins", Redacted: true,
+			Write: func(_ context.Context, w io.Writer) error {
+				return configuration(w, o.ConfigFile, r)
+			},
+		},
 		{Name: "state.json", About: "what the last start left for other commands", Write: func(_ context.Context, w io.Writer) error {
 			return begin(w, filepath.Join(string(dir), "state.json"))
 		}},
 		{Name: "logs/wasmplane.log.1", About: "the end of the log before", Write: last(dir.Log() + ".1")},
 		{Name: "logs/wasmplane.log", About: "the end of the process's log", Write: last(dir.Log())},
 		{Name: "logs/restart.log", About: "what a process printed that an upgrade has started", Write: last(dir.Restart())},
-		{Name: "logs/containerd.log", About: "the end of the container runtime's log", Write: last(filepath.Join(dir.Node(), "log", "containerd.log"))},
-		{Name: "files.txt", About: "files of the data directory: mode, size, path", Most: 1 << 20, Write: func(ctx context.Context, w io.Writer) error {
-			return files(ctx, w, dir)
-		}},
-		{Name: "process.txt", About: "the process that has the data directory: arguments, limits, cgroup", Write: func(_ context.Context, w io.Writer) error {
-			return process(w, dir)
-		}},
+		{
+			Name: "logs/containerd.log", About: "the end of the container runtime's log",
+			Write: last(filepath.Join(dir.Node(), "log", "containerd.log")),
+		},
+		{
+			Name: "files.txt", About: "files of the data directory: mode, size, path", Most: 1 << 20,
+			Write: func(ctx context.Context, w io.Writer) error {
+				return files(ctx, w, dir)
+			},
+		},
+		{
+			Name: "process.txt", About: "the process that has the data directory: arguments, limits, cgroup",
+			Write: func(_ context.Context, w io.Writer) error {
+				return process(w, dir)
+			},
+		},
 		{Name: "machine/kernel.txt", About: "kernel, distribution, processors, memory, load, limits", Write: readAll(
-			"/proc/version", "/etc/os-release", "/proc/cmdline", "/proc/uptime", "/proc/loadavg", "/proc/meminfo", "/proc/stat", "/proc/pressure/cpu",
-			"/proc/pressure/memory", "/proc/pressure/io", "/proc/sys/fs/file-nr", "/proc/sys/kernel/pid_max", "/proc/sys/fs/inotify/max_user_instances",
+			"/proc/version", "/etc/os-release", "/proc/cmdline", "/proc/uptime", "/proc/loadavg", "/proc/meminfo", "/proc/stat",
+			"/proc/pressure/cpu",
+			"/proc/pressure/memory", "/proc/pressure/io", "/proc/sys/fs/file-nr", "/proc/sys/kernel/pid_max",
+			"/proc/sys/fs/inotify/max_user_instances",
 			"/proc/sys/fs/inotify/max_user_watches", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/netfilter/nf_conntrack_count",
 			"/proc/sys/net/netfilter/nf_conntrack_max", "/proc/modules")},
 		{Name: "machine/cgroup.txt", About: "cgroups: which controllers there are", Write: readAll(

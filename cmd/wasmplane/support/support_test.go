@@ -77,7 +77,8 @@ func TestValuesOfSecretsAreFoundWhereverTheyStand(t *testing.T) {
 
 // pod has the secret in each place where users put theirs.
 var pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"shop","managedFields":[{"manager":"` + planted + `"}],
- "annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"kind\":\"Secret\",\"data\":{\"a\":\"` + planted + `\"}}","deployment.kubernetes.io/revision":"7"}},
+ "annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"kind\":\"Secret\",\"data\":{\"a\":\"` + planted + `\"}}",
+ "deployment.kubernetes.io/revision":"7"}},
  "spec":{"automountServiceAccountToken":true,"containers":[{"name":"c","image":"i",
   "env":[{"name":"DB","value":"` + planted + `"},{"name":"REF","valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}],
   "args":["--level=` + planted + `","-p` + planted + `"],"command":["sh","-c","` + planted + `"],
@@ -103,7 +104,8 @@ func TestPodsLoseWhatMayHoldSecrets(t *testing.T) {
 		t.Errorf("the secret is in it: %s", out)
 	}
 	for _, kept := range []string{
-		`"name":"DB"`, `"secretKeyRef":{"key":"k","name":"s"}`, `"--level=` + hidden, `"deployment.kubernetes.io/revision":"7"`, `"reason":"Error"`,
+		`"name":"DB"`, `"secretKeyRef":{"key":"k","name":"s"}`, `"--level=` + hidden, `"deployment.kubernetes.io/revision":"7"`,
+		`"reason":"Error"`,
 		`"automountServiceAccountToken":true`, `"last-applied-configuration":"`[1:20],
 	} {
 		if !bytes.Contains(out, []byte(kept)) {
@@ -164,9 +166,11 @@ func directory(t *testing.T) Options {
 	dir := datadir.Dir(t.TempDir())
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	for file, text := range map[string]string{
-		dir.Log():                                "level=INFO msg=\"a plugin prints\" out=\"token: " + planted + "\"\nlevel=INFO msg=ready\nlevel=WARN msg=\"plain words only\"\n",
-		dir.Kubeconfig():                         planted,
-		config:                                   "# " + planted + "\nplugins:\n- name: a\n  settings: {key: " + planted + "}\napiserver: {listen: ':6443'}\n",
+		dir.Log(): "level=INFO msg=\"a plugin prints\" out=\"token: " + planted +
+			"\"\nlevel=INFO msg=ready\nlevel=WARN msg=\"plain words only\"\n",
+		dir.Kubeconfig(): planted,
+		config: "# " + planted + "\nplugins:\n- name: a\n  settings: {key: " + planted +
+			"}\napiserver: {listen: ':6443'}\n",
 		filepath.Join(string(dir), "state.json"): `{"cluster":"c"}`,
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

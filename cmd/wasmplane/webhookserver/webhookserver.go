@@ -226,7 +226,8 @@ func (w *Server) writeFiles() error {
 	files := map[string]string{}
 	for _, order := range []string{"before", "after"} {
 		files[order] = filepath.Join(dir, order+".kubeconfig")
-		k, err := kubeconfig.Of(w.authority, "wasmplane-webhook", w.url()+"/authorize/"+order, pki.Identity{Name: "api-server", User: apiServerUser})
+		k, err := kubeconfig.Of(w.authority, "wasmplane-webhook", w.url()+"/authorize/"+order,
+			pki.Identity{Name: "api-server", User: apiServerUser})
 		if err != nil {
 			return err
 		}

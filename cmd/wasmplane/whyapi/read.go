@@ -55,7 +55,8 @@ func list[T any, L runtime.Object](r *reader, what string, from func(context.Con
 	limit, before := int64(firstPage), r.bytes
 	for next := ""; r.err == nil; {
 		if r.bytes >= mostBytes {
-			r.unread = append(r.unread, fmt.Sprintf("all %s: only %d were read, as one question reads %d MiB at most", what, len(out), mostBytes>>20))
+			r.unread = append(r.unread, fmt.Sprintf("all %s: only %d were read, as one question reads %d MiB at most", what, len(out),
+				mostBytes>>20))
 			return out
 		}
 		found, err := from(r.ctx, metav1.ListOptions{Limit: limit, Continue: next})
@@ -160,7 +161,8 @@ func (r *reader) particular(o *object, c *why.Cluster) {
 		d := &apiextensionsv1.CustomResourceDefinition{}
 		if found != nil && r.into(found, d) {
 			c.Definitions = append(c.Definitions, d)
-			if conv := d.Spec.Conversion; conv != nil && conv.Webhook != nil && conv.Webhook.ClientConfig != nil && conv.Webhook.ClientConfig.Service != nil {
+			if conv := d.Spec.Conversion; conv != nil && conv.Webhook != nil && conv.Webhook.ClientConfig != nil &&
+				conv.Webhook.ClientConfig.Service != nil {
 				o.around = conv.Webhook.ClientConfig.Service.Namespace
 			}
 		}
@@ -200,7 +202,8 @@ func (r *reader) definition(o *object) *apiextensionsv1.CustomResourceDefinition
 	if r.err != nil {
 		return nil
 	}
-	found, err := r.set.Dynamic.Resource(builtIn["customresourcedefinition"].gvr).Get(r.ctx, o.gvr.GroupResource().String(), metav1.GetOptions{})
+	found, err := r.set.Dynamic.Resource(builtIn["customresourcedefinition"].gvr).Get(r.ctx, o.gvr.GroupResource().String(),
+		metav1.GetOptions{})
 	d := &apiextensionsv1.CustomResourceDefinition{}
 	if err != nil || runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, d) != nil {
 		return nil // not every tenant may read them, and not every resource has one

@@ -36,7 +36,8 @@ func stub(t *testing.T, seen func(*http.Request)) http.Handler {
 		seen(r)
 		w.Header().Set("Content-Type", "application/json")
 		var answer any = &metav1.Status{
-			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: 403, Reason: metav1.StatusReasonForbidden,
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: 403,
+			Reason: metav1.StatusReasonForbidden,
 		}
 		switch {
 		case r.Method == http.MethodGet && r.URL.Path == "/api/v1/nodes":
@@ -76,7 +77,8 @@ func TestTheServerReadsAsTheAsker(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || w.Code != http.StatusOK {
 		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
 	}
-	if a.Well || !strings.Contains(a.Cause, "it is cordoned") || !strings.Contains(strings.Join(a.Unknown, " "), "events there are: you may not list them") {
+	if a.Well || !strings.Contains(a.Cause, "it is cordoned") ||
+		!strings.Contains(strings.Join(a.Unknown, " "), "events there are: you may not list them") {
 		t.Errorf("%+v", a)
 	}
 	close(asked)
@@ -113,7 +115,8 @@ func TestOddQuestionsAreRefused(t *testing.T) {
 	} {
 		w := get(t, h, c.who, c.query)
 		var s metav1.Status
-		if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != c.code || !strings.Contains(s.Message, c.want) || s.Details.Group != Group {
+		if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != c.code || !strings.Contains(s.Message, c.want) ||
+			s.Details.Group != Group {
 			t.Errorf("%s: %d %s: %v", c.query, w.Code, w.Body, err)
 		}
 	}
@@ -195,7 +198,10 @@ func TestEventsAreWrittenWhereTheObjectIs(t *testing.T) {
 		wrote bool
 	}{{"kind=node&name=a", true}, {"kind=ns&name=a", false}, {"kind=pod&name=a&namespace=shop", true}} {
 		asked := make(chan string, 100)
-		h := NewHandler(Handler{Logger: slog.New(slog.DiscardHandler), API: stuckObjects(t, func(r *http.Request) { asked <- r.Method + " " + r.URL.Path })})
+		h := NewHandler(Handler{
+			Logger: slog.New(slog.DiscardHandler),
+			API:    stuckObjects(t, func(r *http.Request) { asked <- r.Method + " " + r.URL.Path }),
+		})
 		if w := get(t, h, &user.DefaultInfo{Name: "ann"}, c.query); w.Code != http.StatusOK {
 			t.Fatalf("%s: %d %s", c.query, w.Code, w.Body)
 		}
@@ -235,7 +241,10 @@ func stuckObjects(t *testing.T, seen func(*http.Request)) http.Handler {
 		}
 		if answer == nil {
 			w.WriteHeader(http.StatusForbidden)
-			answer = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: 403, Reason: metav1.StatusReasonForbidden}
+			answer = &metav1.Status{
+				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: 403,
+				Reason: metav1.StatusReasonForbidden,
+			}
 		}
 		if err := json.NewEncoder(w).Encode(answer); err != nil {
 			t.Error(err)

@@ -91,7 +91,10 @@ func newAdmission(ctx context.Context, b base, plugins *extensions, chain *authz
 	list = append(list, b.enabled(policies.Mutating(), hooks.Mutating(), policies.Validating(), hooks.Validating())...)
 	var g *gate.Gate
 	if slices.Contains(b.Options.Config.PolicyKinds, policyobject.Gatekeeper) {
-		g = gate.New(gate.Config{Objects: b.view, Namespaces: b.namespaceLabels, Rights: guard.Rights, Plugins: plugins.Admission, External: plugins.providers})
+		g = gate.New(gate.Config{
+			Objects: b.view, Namespaces: b.namespaceLabels, Rights: guard.Rights, Plugins: plugins.Admission,
+			External: plugins.providers,
+		})
 		list = append(list, g.Mutation(), g.Expansion())
 	}
 	images, err := b.images(plugins.Plugins, guard.Rights)

@@ -52,7 +52,8 @@ func newResources(ctx context.Context, b base, st *storage, plugins *process.Plu
 	}
 	if r.registries, err = registry.New(registry.Config{
 		Contract: b.contract, Store: st.store, Cache: st.cache, Admission: admit.Chain, Authorizer: may.Chain,
-		Services: allocation.Ranges{CIDRs: strings.Split(b.Options.Config.Cluster.ServiceCIDR, ",")}, Roles: rbac.Guard{RBAC: may.roles, Chain: may.Chain},
+		Services: allocation.Ranges{CIDRs: strings.Split(b.Options.Config.Cluster.ServiceCIDR, ",")},
+		Roles:    rbac.Guard{RBAC: may.roles, Chain: may.Chain},
 		Computed: map[schema.GroupResource]reader.Computed{
 			{Group: api.MetricsGroup, Resource: "nodes"}: r.usage.Nodes,
 			{Group: api.MetricsGroup, Resource: "pods"}:  r.usage.Pods,

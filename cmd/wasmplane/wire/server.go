@@ -123,7 +123,8 @@ func newBootstrap(b base) (*bootstrap.Bootstrap, error) {
 		FrontProxyNames: []string{pki.FrontProxyClient().User}, Log: b.Options.Logger,
 		Cluster: bootstrap.Cluster{
 			Name: b.Cluster().Name, Domain: b.Options.Config.Cluster.Domain, PodCIDR: b.Options.Config.Cluster.PodCIDR,
-			Authority: cabundle.Pin(b.Authority.ClusterCA()), Trusted: string(b.Authority.CAPEM()), Alone: len(b.Options.Config.Store.Endpoints) == 0 && b.Around.Address == "" &&
+			Authority: cabundle.Pin(b.Authority.ClusterCA()), Trusted: string(b.Authority.CAPEM()),
+			Alone: len(b.Options.Config.Store.Endpoints) == 0 && b.Around.Address == "" &&
 				!b.Around.Joined(),
 		},
 	})

@@ -48,7 +48,8 @@ func reviewer(t *testing.T, asked *atomic.Int32) *httptest.Server {
 func settings(t *testing.T, s *httptest.Server) *pluginconfig.ImagePolicy {
 	t.Helper()
 	return &pluginconfig.ImagePolicy{
-		KubeConfigFile: dialtest.Kubeconfig(t, s, s.URL+"/images", ""), AllowTTL: time.Minute, DenyTTL: time.Minute, RetryBackoff: time.Millisecond,
+		KubeConfigFile: dialtest.Kubeconfig(t, s, s.URL+"/images", ""), AllowTTL: time.Minute, DenyTTL: time.Minute,
+		RetryBackoff: time.Millisecond,
 	}
 }
 

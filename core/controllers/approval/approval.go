@@ -6,8 +6,9 @@
 // Client certificates are approved as upstream does it. Serving certificates are
 // approved only where New is told to, and only for names and addresses that the node
 // itself reports and that belong to no other node, API server, Service or pod: what a node
-// reports is only its word, and it must not get a certificate for somebody else's name. A machine that joins by a token must choose a name that no node
-// has, or it could take over that node; what it is denied says so.
+// reports is only its word, and it must not get a certificate for somebody else's name. A machine
+// that joins by a token must choose a name that no node has, or it could take over that node; what
+// it is denied says so.
 package approval
 
 import (

@@ -163,7 +163,8 @@ func TestApproval(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{
 				// It claims more than its own.
 				Addresses: append(addresses("192.0.2.1", "192.0.2.2", "192.0.2.3", "127.0.0.1", "10.96.0.1", "10.1.2.3", "203.0.113.1"),
-					hostNames("n1.example.com", "kubernetes", "API.example.com", "hook.default.svc", "hook.default.svc.cluster.local", "*.example.com", "n9",
+					hostNames("n1.example.com", "kubernetes", "API.example.com", "hook.default.svc", "hook.default.svc.cluster.local", "*.example.com",
+						"n9",
 						"n9.example.com")...),
 			}}
 			other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n9"}, Status: corev1.NodeStatus{

@@ -221,7 +221,8 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 		c.loop.AddAfter(key, left)
 	}
 	return c.advance(ctx, key, situation{
-		job: job, pods: pods, settled: left == 0, manage: true, released: released, removed: map[types.UID]bool{}, backoff: backoff, now: time.Now(),
+		job: job, pods: pods, settled: left == 0, manage: true, released: released, removed: map[types.UID]bool{}, backoff: backoff,
+		now: time.Now(),
 	})
 }
 

@@ -188,7 +188,8 @@ func (h *hosted) open(ctx context.Context, c *caches) error {
 	h.change.Lock()
 	defer h.change.Unlock()
 	working, stop := context.WithCancel(ctx)
-	l.OnDemand = controllers.NewOnDemand(controllers.Env{Log: h.cfg.Log, Tracer: h.cfg.Tracer}, h.reconciler.Name(), h.cfg.Workers, l.reconcile)
+	l.OnDemand = controllers.NewOnDemand(controllers.Env{Log: h.cfg.Log, Tracer: h.cfg.Tracer}, h.reconciler.Name(), h.cfg.Workers,
+		l.reconcile)
 	l.refused = func(err error) { h.refuse(ctx, c, err) }
 	l.ends = append(l.ends, l.Stop, stop)
 	h.mu.Lock()

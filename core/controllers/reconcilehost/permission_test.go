@@ -256,7 +256,8 @@ func TestSelectorsShareAnInformer(t *testing.T) {
 		}
 		create(labelled("a", "t7", 10))
 		create(labelled("b", "t19", 11))
-		if _, err := w.Resource(deployments).Namespace("default").Update(t.Context(), labelled("a", "t19", 12), metav1.UpdateOptions{}); err != nil {
+		if _, err := w.Resource(deployments).Namespace("default").Update(t.Context(), labelled("a", "t19", 12),
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

@@ -42,7 +42,8 @@ func shopsServed(hash string, verbs ...string) *metav1.APIResourceList {
 
 func migration(name string) *migrationv1.StorageVersionMigration {
 	return &migrationv1.StorageVersionMigration{
-		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Now()}, Spec: migrationv1.StorageVersionMigrationSpec{Resource: shops},
+		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Now()},
+		Spec:       migrationv1.StorageVersionMigrationSpec{Resource: shops},
 	}
 }
 
@@ -223,7 +224,8 @@ func coreServed(hash string) *metav1.APIResourceList {
 func upgraded(t *testing.T, c *controllertest.Cluster, waits func() string) (asked func() []string) {
 	t.Helper()
 	u := &Upgrade{
-		Kube: c.Client, Waits: func(context.Context) (string, error) { return waits(), nil }, Started: time.Now(), Log: slog.New(slog.DiscardHandler),
+		Kube: c.Client, Waits: func(context.Context) (string, error) { return waits(), nil }, Started: time.Now(),
+		Log: slog.New(slog.DiscardHandler),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -247,7 +249,10 @@ func upgraded(t *testing.T, c *controllertest.Cluster, waits func() string) (ask
 func nobody() string { return "" }
 
 func system(age time.Duration) *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, CreationTimestamp: metav1.NewTime(time.Now().Add(-age))}}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:              metav1.NamespaceSystem,
+		CreationTimestamp: metav1.NewTime(time.Now().Add(-age)),
+	}}
 }
 
 func record(c *controllertest.Cluster, t *testing.T) map[string]string {
@@ -262,7 +267,8 @@ func record(c *controllertest.Cluster, t *testing.T) map[string]string {
 func TestAnUpgradeMigratesWhatIsStoredInAnotherVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(system(time.Hour), &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: Record}, Data: map[string]string{"secrets": "old", "pods": "same"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: Record},
+			Data:       map[string]string{"secrets": "old", "pods": "same"},
 		})
 		serve(c, coreServed("new"), shopsServed("x", "list", "patch"))
 		away := "server b is of v1.36.0"
@@ -286,7 +292,10 @@ func TestAnUpgradeMigratesWhatIsStoredInAnotherVersion(t *testing.T) {
 			t.Fatal(all, err)
 		}
 		m := all.Items[0]
-		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: string(migrationv1.MigrationSucceeded), Status: metav1.ConditionTrue})
+		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+			Type:   string(migrationv1.MigrationSucceeded),
+			Status: metav1.ConditionTrue,
+		})
 		if _, err := c.Client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(t.Context(), &m, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +304,8 @@ func TestAnUpgradeMigratesWhatIsStoredInAnotherVersion(t *testing.T) {
 		if record(c, t)["secrets"] != "new" {
 			t.Error("the record does not have the new version")
 		}
-		if all, err = c.Client.StoragemigrationV1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{}); err != nil || len(all.Items) != 0 {
+		if all, err = c.Client.StoragemigrationV1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{}); err != nil ||
+			len(all.Items) != 0 {
 			t.Errorf("the migration is there still: %v, %v", all, err)
 		}
 		if got := asked(); len(got) != 1 {

@@ -97,7 +97,8 @@ func (u *Upgrade) step(ctx context.Context) (done bool, err error) {
 	}
 	if waits != "" {
 		if u.waited != waits {
-			u.Log.InfoContext(ctx, "objects are stored in another version once all servers have been upgraded", "waitsFor", waits, "resources", len(due))
+			u.Log.InfoContext(ctx, "objects are stored in another version once all servers have been upgraded", "waitsFor", waits, "resources",
+				len(due))
 		}
 		u.waited = waits
 		return false, nil

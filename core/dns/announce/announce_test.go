@@ -52,7 +52,8 @@ func TestASecondFamily(t *testing.T) {
 		t.Errorf("of one family: %+v", s.Spec)
 	}
 	s := bring(both)
-	if ptr.Deref(s.Spec.IPFamilyPolicy, "") != corev1.IPFamilyPolicyPreferDualStack || strings.Join(s.Spec.ClusterIPs, " ") != "10.96.0.10 fd00:96::a" {
+	if ptr.Deref(s.Spec.IPFamilyPolicy, "") != corev1.IPFamilyPolicyPreferDualStack ||
+		strings.Join(s.Spec.ClusterIPs, " ") != "10.96.0.10 fd00:96::a" {
 		t.Errorf("of two: %+v", s.Spec)
 	}
 	s.Spec.ClusterIPs, s.Spec.IPFamilyPolicy = s.Spec.ClusterIPs[:1], ptr.To(corev1.IPFamilyPolicySingleStack) // an operator

@@ -66,7 +66,8 @@ func TestNodesWhoseClockIsOff(t *testing.T) {
 			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: c.ready}}
 			at := metav1.NewMicroTime(now.Add(-c.renewed))
 			l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: coordinationv1.LeaseSpec{RenewTime: &at}}
-			got := strings.Join(NodeClocks([]corev1.Node{n, {ObjectMeta: metav1.ObjectMeta{Name: "without a lease"}}}, []coordinationv1.Lease{l}, now), "; ")
+			got := strings.Join(NodeClocks([]corev1.Node{n, {ObjectMeta: metav1.ObjectMeta{Name: "without a lease"}}}, []coordinationv1.Lease{l},
+				now), "; ")
 			if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 				t.Errorf("%q; want %q", got, c.want)
 			}
@@ -96,7 +97,14 @@ func TestAClockThatDriftsIsReported(t *testing.T) {
 			off  string
 			wait time.Duration
 			want int
-		}{{"", time.Hour, 0}, {"a day", 2 * time.Minute, 1}, {"a day", 30 * time.Minute, 1}, {"a day", time.Hour, 2}, {"", 2 * time.Minute, 2}, {"again", 2 * time.Minute, 3}} {
+		}{
+			{"", time.Hour, 0},
+			{"a day", 2 * time.Minute, 1},
+			{"a day", 30 * time.Minute, 1},
+			{"a day", time.Hour, 2},
+			{"", 2 * time.Minute, 2},
+			{"again", 2 * time.Minute, 3},
+		} {
 			off = step.off
 			time.Sleep(step.wait)
 			synctest.Wait()

@@ -283,7 +283,8 @@ func (d *Driver) publish(ctx context.Context, kube kubernetes.Interface, s State
 	if err != nil {
 		return err
 	}
-	_, err = kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Patch(ctx, bootstrap.ClusterConfigMap, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Patch(ctx, bootstrap.ClusterConfigMap, types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("tell the machines of the authorities: %w", err)
 	}

@@ -44,7 +44,10 @@ func TestADriverTakesTheChangeToItsEnd(t *testing.T) {
 		&corev1.Node{ObjectMeta: in("", "one"), Status: address("192.0.2.1")},
 		&corev1.Node{ObjectMeta: in("", "simulated-1"), Status: address("127.0.0.1")},
 		&corev1.Node{ObjectMeta: in("", "worker"), Status: address("192.0.2.2")},
-		&discoveryv1.EndpointSlice{ObjectMeta: in("default", "kubernetes"), Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}}},
+		&discoveryv1.EndpointSlice{
+			ObjectMeta: in("default", "kubernetes"),
+			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
+		},
 		&corev1.ConfigMap{ObjectMeta: in("kube-system", bootstrap.ClusterConfigMap), Data: map[string]string{bootstrap.ClusterAuthority: before}},
 		&corev1.ConfigMap{ObjectMeta: in("default", rootCA), Data: map[string]string{"ca.crt": string(server.CAPEM())}},
 	)
@@ -122,7 +125,8 @@ func TestADriverTakesTheChangeToItsEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after == before || about.Data[bootstrap.ClusterAuthority] != after || about.Data[bootstrap.ClusterAuthorities] != string(server.CAPEM()) {
+	if after == before || about.Data[bootstrap.ClusterAuthority] != after ||
+		about.Data[bootstrap.ClusterAuthorities] != string(server.CAPEM()) {
 		t.Errorf("from %s to %s; machines are told %v", before, after, about.Data)
 	}
 	if underway, err := Underway(t.Context(), kube); underway || err != nil {

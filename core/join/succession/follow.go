@@ -145,7 +145,8 @@ type Worker struct {
 
 // Run follows until ctx ends.
 func (w *Worker) Run(ctx context.Context) error {
-	informer := coreinformers.NewFilteredConfigMapInformer(w.Kube, metav1.NamespaceSystem, 0, cache.Indexers{}, named(bootstrap.ClusterConfigMap))
+	informer := coreinformers.NewFilteredConfigMapInformer(w.Kube, metav1.NamespaceSystem, 0, cache.Indexers{},
+		named(bootstrap.ClusterConfigMap))
 	return follow(ctx, informer, w.Log, func(ctx context.Context) error {
 		about, err := w.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, bootstrap.ClusterConfigMap, metav1.GetOptions{})
 		if err != nil {

@@ -120,7 +120,8 @@ func TestNobodyIsRefusedAtAnyTime(t *testing.T) {
 }
 
 func TestWhatAPhaseWaitsFor(t *testing.T) {
-	both, signed := &Report{Trusts: []string{"old", "new"}, Signed: []string{"old"}}, &Report{Trusts: []string{"new", "old"}, Signed: []string{"new", "new"}}
+	both, signed := &Report{Trusts: []string{"old", "new"}, Signed: []string{"old"}},
+		&Report{Trusts: []string{"new", "old"}, Signed: []string{"new", "new"}}
 	half := &Report{Trusts: []string{"new", "old"}, Signed: []string{"new", "old"}}
 	last := &Report{Trusts: []string{"new"}, Signed: []string{"new"}}
 	begun := time.Unix(1000, 0)

@@ -192,7 +192,8 @@ func (m *Machine) units(by func(CPU) int) map[int]cpuset.CPUSet {
 // socket, cache and core the least is free.
 func (m *Machine) order(by func(CPU) int, free, took cpuset.CPUSet) []cpuset.CPUSet {
 	parents := []func(CPU) int{
-		func(c CPU) int { return c.Node }, func(c CPU) int { return c.Socket }, func(c CPU) int { return c.Cache }, func(c CPU) int { return c.Core },
+		func(c CPU) int { return c.Node }, func(c CPU) int { return c.Socket }, func(c CPU) int { return c.Cache },
+		func(c CPU) int { return c.Core },
 	}
 	var freeIn, tookIn []map[int]int
 	for _, p := range parents {

@@ -71,7 +71,8 @@ func TestTake(t *testing.T) {
 func TestWhatIsTakenIsFree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		threads := rapid.IntRange(1, 2).Draw(t, "threads")
-		m := machine(rapid.IntRange(1, 2).Draw(t, "sockets"), rapid.IntRange(1, 2).Draw(t, "nodes"), rapid.IntRange(1, 4).Draw(t, "cores"), threads)
+		m := machine(rapid.IntRange(1, 2).Draw(t, "sockets"), rapid.IntRange(1, 2).Draw(t, "nodes"), rapid.IntRange(1, 4).Draw(t, "cores"),
+			threads)
 		var ids []int
 		for _, c := range m.CPUs {
 			if rapid.Bool().Draw(t, "free") {
@@ -278,7 +279,8 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := m.CPUs[3]; len(m.CPUs) != 4 || m.CPUs[2].Core != 0 || m.CPUs[1].Socket != 1 || c.Node != 1 || c.Cache != 1 || m.ThreadsPerCore() != 2 {
+	if c := m.CPUs[3]; len(m.CPUs) != 4 || m.CPUs[2].Core != 0 || m.CPUs[1].Socket != 1 || c.Node != 1 || c.Cache != 1 ||
+		m.ThreadsPerCore() != 2 {
 		t.Errorf("%+v", m.CPUs)
 	}
 	if m.Memory[0]["memory"] != 1<<20 || m.Memory[0]["hugepages-512Ki"] != 1<<20 || m.Memory[1]["memory"] != 1<<20 {

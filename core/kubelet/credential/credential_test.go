@@ -111,8 +111,9 @@ func (w *world) provider(program, mode string, images ...string) configv1.Creden
 		w.Fatal(err)
 	}
 	return configv1.CredentialProvider{
-		Name: program, MatchImages: images, APIVersion: "credentialprovider.kubelet.k8s.io/v1", DefaultCacheDuration: &metav1.Duration{Duration: time.Hour},
-		Env: []configv1.ExecEnvVar{{Name: modeKey, Value: mode}, {Name: logKey, Value: w.log}},
+		Name: program, MatchImages: images, APIVersion: "credentialprovider.kubelet.k8s.io/v1",
+		DefaultCacheDuration: &metav1.Duration{Duration: time.Hour},
+		Env:                  []configv1.ExecEnvVar{{Name: modeKey, Value: mode}, {Name: logKey, Value: w.log}},
 	}
 }
 
@@ -178,7 +179,8 @@ func TestProvidersOpenARegistry(t *testing.T) {
 	}
 	w := newWorld(t)
 	m := credential.New(credential.Config{BinDir: w.dir, Providers: []configv1.CredentialProvider{
-		w.provider("one", answer(api.RegistryPluginCacheKeyType, "", fmt.Sprintf(`%q:{"username":"anna","password":"s3cr3t"}`, host)), host+"/team"),
+		w.provider("one", answer(api.RegistryPluginCacheKeyType, "", fmt.Sprintf(`%q:{"username":"anna","password":"s3cr3t"}`, host)),
+			host+"/team"),
 	}})
 	ring, err := m.For(t.Context(), &corev1.Pod{}, host+"/team/app:1")
 	if err != nil || len(ring.Lookup(host+"/team/app:1")) != 1 {
@@ -212,8 +214,10 @@ func TestAnswersAreKept(t *testing.T) {
 		}
 	}
 	w := newWorld(t)
-	first := w.provider("first", answer(api.GlobalPluginCacheKeyType, `"cacheDuration":"0s",`, `"example.com":{"username":"first","password":""}`), "example.com")
-	second := w.provider("second", answer(api.GlobalPluginCacheKeyType, "", `"example.com":{"username":"second","password":""}`), "example.com")
+	first := w.provider("first", answer(api.GlobalPluginCacheKeyType, `"cacheDuration":"0s",`,
+		`"example.com":{"username":"first","password":""}`), "example.com")
+	second := w.provider("second", answer(api.GlobalPluginCacheKeyType, "", `"example.com":{"username":"second","password":""}`),
+		"example.com")
 	other := w.provider("other", "fail", "example.org", "example.com:5000", "example.com/b")
 	m := credential.New(credential.Config{BinDir: w.dir, Providers: []configv1.CredentialProvider{other, first, second}})
 	for range 2 {
@@ -305,7 +309,8 @@ func TestServiceAccountsAskForThemselves(t *testing.T) {
 			t.Fatalf("%s: the program ran %d times, want %d", kind, len(got), want)
 		}
 		r := got[0]
-		if !strings.HasPrefix(r.ServiceAccountToken, "token-pod-0-") || len(r.ServiceAccountAnnotations) != 1 || r.ServiceAccountAnnotations["team"] != "x" {
+		if !strings.HasPrefix(r.ServiceAccountToken, "token-pod-0-") || len(r.ServiceAccountAnnotations) != 1 ||
+			r.ServiceAccountAnnotations["team"] != "x" {
 			t.Errorf("%s: it was asked %+v", kind, r)
 		}
 	}

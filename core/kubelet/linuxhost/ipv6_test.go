@@ -51,7 +51,8 @@ func TestStable(t *testing.T) {
 	}
 	has := []netlink.Addr{
 		address(2, "fe80::1", unix.IFA_F_PERMANENT), address(2, "2001:db8:1::aaaa", unix.IFA_F_TEMPORARY),
-		address(3, "2001:db8:1::3", 0), address(2, "2001:db8:2::2", 0), address(2, "2001:db8:1::2", 0), address(4, "2001:db8:4::aaaa", unix.IFA_F_TEMPORARY),
+		address(3, "2001:db8:1::3", 0), address(2, "2001:db8:2::2", 0), address(2, "2001:db8:1::2", 0),
+		address(4, "2001:db8:4::aaaa", unix.IFA_F_TEMPORARY),
 	}
 	for asked, want := range map[string]string{
 		"2001:db8:1::aaaa": "2001:db8:1::2", "2001:db8:1::2": "2001:db8:1::2", "2001:db8:4::aaaa": "2001:db8:4::aaaa",

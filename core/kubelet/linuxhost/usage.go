@@ -48,7 +48,8 @@ func (h *Host) Usage(context.Context) (cpu uint64, memory *cri.MemoryUsage, err 
 	used := mem["MemTotal"] - mem["MemFree"]
 	working := used - mem["Inactive(file)"]
 	return cpu, &cri.MemoryUsage{
-		UsageBytes: bytes(used), WorkingSetBytes: bytes(working), AvailableBytes: bytes(mem["MemTotal"] - working), RssBytes: bytes(mem["AnonPages"]),
+		UsageBytes: bytes(used), WorkingSetBytes: bytes(working), AvailableBytes: bytes(mem["MemTotal"] - working),
+		RssBytes: bytes(mem["AnonPages"]),
 	}, nil
 }
 

@@ -25,12 +25,16 @@ func TestARealJournal(t *testing.T) {
 	}
 	dir := t.TempDir()
 	write := exec.CommandContext(t.Context(), writer, "--output="+filepath.Join(dir, "a.journal"), "-")
-	write.Stdin = strings.NewReader(entry(0, 1, "web", "first of web") + entry(60, 1, "db", "one of db") + entry(120, 2, "web", "second of web") +
+	write.Stdin = strings.NewReader(entry(0, 1, "web", "first of web") + entry(60, 1, "db", "one of db") +
+		entry(120, 2, "web", "second of web") +
 		entry(180, 2, "web", "third, that failed"))
 	if out, err := write.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	logs := logquery.Logs{Files: fstest.MapFS{"app.log": {Data: []byte("of a file")}}, Journal: []string{"journalctl", "--directory=" + dir, "--quiet"}}
+	logs := logquery.Logs{Files: fstest.MapFS{"app.log": {Data: []byte("of a file")}}, Journal: []string{
+		"journalctl", "--directory=" + dir,
+		"--quiet",
+	}}
 	const first, one = "Nov 14 22:13:20.000000 host web[1]: first of web\n", "Nov 14 22:14:20.000000 host db[1]: one of db\n"
 	const second, third = "Nov 14 22:15:20.000000 host web[1]: second of web\n", "Nov 14 22:16:20.000000 host web[1]: third, that failed\n"
 	for query, want := range map[string]string{

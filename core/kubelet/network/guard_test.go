@@ -80,7 +80,8 @@ func (s *street) message(body ...byte) {
 			return err
 		}
 		conn := ipv6.NewPacketConn(socket)
-		_, err = conn.WriteTo(body, &ipv6.ControlMessage{HopLimit: 255, IfIndex: on.Index}, &net.IPAddr{IP: net.IPv6linklocalallnodes, Zone: "eth0"})
+		_, err = conn.WriteTo(body, &ipv6.ControlMessage{HopLimit: 255, IfIndex: on.Index},
+			&net.IPAddr{IP: net.IPv6linklocalallnodes, Zone: "eth0"})
 		return err
 	})
 }

@@ -282,7 +282,8 @@ func TestExtendedResourcesOfOthers(t *testing.T) {
 		patch := func(path, op string) {
 			t.Helper()
 			body := `[{"op":"` + op + `","path":"/status/capacity/` + path + `","value":"5"}]`
-			if _, err := client.CoreV1().Nodes().Patch(t.Context(), "n1", types.JSONPatchType, []byte(body), metav1.PatchOptions{}, "status"); err != nil {
+			if _, err := client.CoreV1().Nodes().Patch(t.Context(), "n1", types.JSONPatchType, []byte(body), metav1.PatchOptions{},
+				"status"); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -57,7 +57,11 @@ type placed struct {
 }
 
 func (d placed) AllocateNear(ctx context.Context, p *corev1.Pod, near deviceplugin.Near) error {
-	return d.Manager.AllocateNear(ctx, p, func(c *corev1.Container, _, _ []allot.Hints) (allot.Nodes, error) { return near(c, d.hints, d.hints) })
+	return d.Manager.AllocateNear(ctx, p, func(c *corev1.Container, _, _ []allot.Hints) (allot.Nodes,
+		error,
+	) {
+		return near(c, d.hints, d.hints)
+	})
 }
 
 // machine has two nodes of four CPUs.

@@ -200,7 +200,8 @@ func TestNothingStartsInAnIncompleteSandbox(t *testing.T) {
 	w.settle()
 	w.observe()
 	w.pass(20 * time.Second) // after 1, 2, 4, and 8 seconds
-	w.expect(t, "pod.StartSandbox failed", "pod.StartSandbox failed", "pod.StartSandbox failed", "pod.StartSandbox failed", "pod.StartSandbox failed")
+	w.expect(t, "pod.StartSandbox failed", "pod.StartSandbox failed", "pod.StartSandbox failed", "pod.StartSandbox failed",
+		"pod.StartSandbox failed")
 	w.fail = nil
 	w.pass(10 * time.Second)
 	w.expect(t, "sandbox", "start main")

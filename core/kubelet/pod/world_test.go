@@ -38,7 +38,10 @@ type world struct {
 var errTest = errors.New("it does not work")
 
 func newWorld(p *corev1.Pod) *world {
-	w := &world{now: time.Unix(1_000_000, 0), p: p, boxes: map[string]*pod.Sandbox{}, conts: map[string]*pod.Container{}, partial: map[string]bool{}}
+	w := &world{
+		now: time.Unix(1_000_000, 0), p: p, boxes: map[string]*pod.Sandbox{}, conts: map[string]*pod.Container{},
+		partial: map[string]bool{},
+	}
 	w.start()
 	return w
 }

@@ -34,7 +34,8 @@ func (facts) Pods() []*corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
 			Spec: corev1.PodSpec{
-				InitContainers: []corev1.Container{{Name: "init"}, {Name: "side", RestartPolicy: &always}}, Containers: []corev1.Container{{Name: "main"}},
+				InitContainers: []corev1.Container{{Name: "init"}, {Name: "side", RestartPolicy: &always}},
+				Containers:     []corev1.Container{{Name: "main"}},
 			},
 			Status: corev1.PodStatus{Phase: phase},
 		}

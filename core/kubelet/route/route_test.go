@@ -129,7 +129,10 @@ func TestApply(t *testing.T) {
 	routes := func() string { return ip("route", "show") }
 
 	for range 2 {
-		failed := Apply([]netip.Prefix{cluster}, 0, []Route{to("10.1.2.0/24", "192.0.2.2"), to("10.1.3.0/24", "192.0.2.3"), to("10.1.4.0/24", "198.51.100.4")})
+		failed := Apply([]netip.Prefix{cluster}, 0, []Route{
+			to("10.1.2.0/24", "192.0.2.2"), to("10.1.3.0/24", "192.0.2.3"),
+			to("10.1.4.0/24", "198.51.100.4"),
+		})
 		if err := failed[to("10.1.4.0/24", "198.51.100.4")]; len(failed) != 1 || err == nil || !strings.Contains(err.Error(),
 			"on no link of this machine") {
 			t.Errorf("refused: %v", failed)

@@ -145,7 +145,10 @@ func (c Config) address(link netlink.Link, own []Route) error {
 		if !r.To.Addr().Is4() {
 			continue
 		}
-		if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: &net.IPNet{IP: inside(r.To).AsSlice(), Mask: net.CIDRMask(32, 32)}}); err != nil {
+		if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: &net.IPNet{
+			IP:   inside(r.To).AsSlice(),
+			Mask: net.CIDRMask(32, 32),
+		}}); err != nil {
 			return fmt.Errorf("give %s its address: %w", c.Names.Tunnel(), err)
 		}
 	}

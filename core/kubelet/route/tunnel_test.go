@@ -109,7 +109,8 @@ func testTunnel(t *testing.T, one, routerOne, two, routerTwo, neighbour, mask st
 	first.connectTo(t, router, "one", one+mask, routerOne+mask)
 	second.connectTo(t, router, "two", two+mask, routerTwo+mask)
 	nodes := []*corev1.Node{
-		dual(node("one", "10.1.1.0/24", one, time.Hour), "fd00:1:0:1::/64", ""), dual(node("two", "10.1.2.0/24", two, time.Hour), "fd00:1:0:2::/64", ""),
+		dual(node("one", "10.1.1.0/24", one, time.Hour), "fd00:1:0:1::/64", ""),
+		dual(node("two", "10.1.2.0/24", two, time.Hour), "fd00:1:0:2::/64", ""),
 		dual(node("near", "10.1.3.0/24", neighbour, time.Hour), "fd00:1:0:3::/64", ""),
 	}
 	bridges := map[string]string{"one": "fd00:1:0:1::1/64", "two": "fd00:1:0:2::1/64"}
@@ -145,7 +146,8 @@ func testTunnel(t *testing.T, one, routerOne, two, routerTwo, neighbour, mask st
 	if got := ip(t, "-6", "route", "show", "fd00:1:0:2::/64"); !strings.Contains(got, "via fd00:1:0:2::1 dev wpxroutetest") {
 		t.Errorf("the route of IPv6 to the far node is %q", got)
 	}
-	if got := ip(t, "-6", "route", "show", "fd00:1:0:3::/64"); netip.MustParseAddr(one).Is6() && !strings.Contains(got, "via "+neighbour+" dev one") {
+	if got := ip(t, "-6", "route", "show", "fd00:1:0:3::/64"); netip.MustParseAddr(one).Is6() &&
+		!strings.Contains(got, "via "+neighbour+" dev one") {
 		t.Errorf("the route of IPv6 to the near node is %q", got)
 	}
 	if got := ip(t, "route", "show", "10.1.2.0/24"); !strings.Contains(got, "via 10.1.2.0 dev wpxroutetest") {

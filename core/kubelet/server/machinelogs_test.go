@@ -112,10 +112,12 @@ func TestQueriesOfTheMachinesLogs(t *testing.T) {
 		}
 	}
 	for _, path := range []string{
-		"?query=wasmplane-test-outside", "?query=/wasmplane-test-outside.log", "?query=" + secret, "?query=../" + filepath.Base(filepath.Dir(secret)) + "/secret.log",
+		"?query=wasmplane-test-outside", "?query=/wasmplane-test-outside.log", "?query=" + secret, "?query=../" +
+			filepath.Base(filepath.Dir(secret)) + "/secret.log",
 		"?query=/..%2f..%2f..%2f..%2f..%2f..%2f..%2fetc/passwd", `?query=..\..\..\..\..\etc\passwd`, "?query=..",
 	} {
-		if code, body := w.do("admin", "GET", "/logs/"+path); strings.Contains(body, "secret\n") || body == "secret" || strings.Contains(body, "root:") {
+		if code, body := w.do("admin", "GET", "/logs/"+path); strings.Contains(body, "secret\n") || body == "secret" ||
+			strings.Contains(body, "root:") {
 			t.Errorf("%s leads out of the folder: %d %s", path, code, body)
 		}
 	}

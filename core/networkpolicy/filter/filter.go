@@ -420,7 +420,8 @@ func (f *Filter) reported(p *corev1.Pod) []netip.Addr {
 // so into a pod; nobody else has its name.
 func (f *Filter) mirrors(p *corev1.Pod, static types.UID) bool {
 	host := f.here[static]
-	return host != nil && p.Annotations[corev1.MirrorPodAnnotationKey] == string(static) && p.Namespace == host.Namespace && p.Name == host.Name
+	return host != nil && p.Annotations[corev1.MirrorPodAnnotationKey] == string(static) && p.Namespace == host.Namespace &&
+		p.Name == host.Name
 }
 
 // parse leaves out what is no address.
@@ -678,7 +679,8 @@ func (f *Filter) report(ctx context.Context) {
 			"name", key.Name, "limit", networkpolicy.MaxPolicies)
 		for _, p := range f.here {
 			if keyOf(p) == key {
-				f.events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}, corev1.EventTypeWarning, "TooManyNetworkPolicies", message)
+				f.events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+					corev1.EventTypeWarning, "TooManyNetworkPolicies", message)
 			}
 		}
 	}

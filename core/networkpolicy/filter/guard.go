@@ -164,7 +164,10 @@ func (f *Filter) ask(ctx context.Context, p *corev1.Pod) (now state, err error) 
 		return now, err
 	}
 	now.policies = policies.Items
-	if !slices.ContainsFunc(now.policies, func(np networkingv1.NetworkPolicy) bool { return networkpolicy.AsksForNamespaces(&np, labelled.Labels) }) {
+	if !slices.ContainsFunc(now.policies, func(np networkingv1.NetworkPolicy) bool {
+		return networkpolicy.AsksForNamespaces(&np,
+			labelled.Labels)
+	}) {
 		return now, nil
 	}
 	namespaces, err := f.cfg.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
@@ -218,7 +221,8 @@ func (f *Filter) behind(now state) string {
 	}
 	for i := range now.policies {
 		np := &now.policies[i]
-		if have, ok := f.seen[types.NamespacedName{Namespace: np.Namespace, Name: np.Name}]; !ok || !newer(have.ResourceVersion, np.ResourceVersion) {
+		if have, ok := f.seen[types.NamespacedName{Namespace: np.Namespace, Name: np.Name}]; !ok ||
+			!newer(have.ResourceVersion, np.ResourceVersion) {
 			return "policies"
 		}
 	}

@@ -237,5 +237,6 @@ func TestAPodDoesNotTakeAnothersAddress(t *testing.T) {
 		netlab.Eventually(t, "pod 1 reaches "+to, func() bool { return l.post(t, "pod1", "", to, "to "+to) == nil && box.has("to "+to) })
 	}
 	f.Forget(somePod(1, "here"))
-	netlab.Eventually(t, "the link of a pod that is gone is nobody's", func() bool { return !strings.Contains(l.nft("list", "table", "bridge", "wp-lab-policy"), "vpod1") })
+	netlab.Eventually(t, "the link of a pod that is gone is nobody's",
+		func() bool { return !strings.Contains(l.nft("list", "table", "bridge", "wp-lab-policy"), "vpod1") })
 }

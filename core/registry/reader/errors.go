@@ -54,7 +54,10 @@ func (r *Reader) StoreError(err error, verb, name string) error {
 		return apierrors.NewTimeoutError(fmt.Sprintf("%s of %s: the request did not complete within the allotted timeout", verb,
 			r.res.GroupResource), 0)
 	}
-	return withheld{apierrors.NewInternalError(fmt.Errorf("%s %s: the store failed; the server's log says why", verb, r.res.GroupResource)), err}
+	return withheld{
+		apierrors.NewInternalError(fmt.Errorf("%s %s: the store failed; the server's log says why", verb, r.res.GroupResource)),
+		err,
+	}
 }
 
 // withheld is a failure of the store. Its cause names files of the server, and addresses of stores,
@@ -110,7 +113,10 @@ func unkeyed(e *store.CorruptError) error {
 func (r *Reader) unlistable(errs []error) error {
 	causes := make([]metav1.StatusCause, 0, len(errs))
 	for _, err := range errs {
-		cause := metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Message: "an object cannot be read; the server's log says why"}
+		cause := metav1.StatusCause{
+			Type:    metav1.CauseTypeUnexpectedServerResponse,
+			Message: "an object cannot be read; the server's log says why",
+		}
 		var e *store.CorruptError
 		if errors.As(err, &e) {
 			cause.Field, cause.Message = e.Key, storage.NewCorruptObjError(e.Key, unkeyed(e)).Error()

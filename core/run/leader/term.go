@@ -164,6 +164,7 @@ func (t *term) release(ctx context.Context) {
 		_, err = t.leases().Update(ctx, is, metav1.UpdateOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		t.Logger.WarnContext(ctx, "the lease could not be released; a successor waits until it ends", "lease", t.Namespace+"/"+t.Name, "error", err)
+		t.Logger.WarnContext(ctx, "the lease could not be released; a successor waits until it ends", "lease", t.Namespace+"/"+t.Name, "error",
+			err)
 	}
 }

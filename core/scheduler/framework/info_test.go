@@ -20,9 +20,12 @@ func TestAChangedPodIsCountedLikeANewOne(t *testing.T) {
 	bound := made.DeepCopy()
 	bound.Spec.NodeName = "n"
 	running := bound.DeepCopy()
-	running.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", AllocatedResources: cpu("2"), Resources: &corev1.ResourceRequirements{
-		Requests: cpu("3"),
-	}}}
+	running.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "c", AllocatedResources: cpu("2"),
+		Resources: &corev1.ResourceRequirements{
+			Requests: cpu("3"),
+		},
+	}}
 	larger := bound.DeepCopy()
 	larger.Generation, larger.Spec.Containers[0].Resources.Requests = 2, cpu("4")
 	labelled := bound.DeepCopy()

@@ -47,8 +47,11 @@ func (c *cluster) pod(name string) *corev1.Pod {
 	yes := true
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Namespace: "shop", UID: types.UID(name), CreationTimestamp: metav1.NewTime(c.now), Labels: map[string]string{"app": "secret-app"},
-		Annotations:     map[string]string{"note": "secret-note"},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "secret-set", UID: "secret-uid", Controller: &yes}},
+		Annotations: map[string]string{"note": "secret-note"},
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "secret-set", UID: "secret-uid",
+			Controller: &yes,
+		}},
 	}}
 	p.Spec.SchedulerName = corev1.DefaultSchedulerName
 	p.Spec.NodeSelector = map[string]string{"disk": "ssd"}
@@ -67,7 +70,10 @@ func (c *cluster) pod(name string) *corev1.Pod {
 func (c *cluster) on(p *corev1.Pod, node string) *corev1.Pod {
 	p = p.DeepCopy()
 	p.Spec.NodeName, p.Status.Phase = node, corev1.PodRunning
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.now)}}
+	p.Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(c.now),
+	}}
 	return p
 }
 

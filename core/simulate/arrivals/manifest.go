@@ -52,7 +52,10 @@ func shortened(all []corev1.Container) (out []corev1.Container) {
 		one.Resources.Requests, one.Resources.Limits = c.Resources.Requests, c.Resources.Limits
 		for _, port := range c.Ports {
 			if port.HostPort != 0 {
-				one.Ports = append(one.Ports, corev1.ContainerPort{ContainerPort: port.ContainerPort, HostPort: port.HostPort, HostIP: port.HostIP, Protocol: port.Protocol})
+				one.Ports = append(one.Ports, corev1.ContainerPort{
+					ContainerPort: port.ContainerPort, HostPort: port.HostPort, HostIP: port.HostIP,
+					Protocol: port.Protocol,
+				})
 			}
 		}
 		out = append(out, one)

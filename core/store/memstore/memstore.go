@@ -213,7 +213,8 @@ func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Wat
 		return nil, err
 	}
 	w := &watcher{s: s, prefix: prefix, last: from, batches: make(chan store.Batch), asked: make(chan struct{}, 1)}
-	run.Go("watch of the store in memory", func() error { w.deliver(ctx); return nil }) // it ends with ctx, or when what it should begin with is gone
+	// it ends with ctx, or when what it should begin with is gone
+	run.Go("watch of the store in memory", func() error { w.deliver(ctx); return nil })
 	return w, nil
 }
 

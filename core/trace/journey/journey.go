@@ -477,7 +477,8 @@ func (t *Traveller) each(visit func(*Traveller)) {
 // gone: the object was deleted.
 func (t *Traveller) gone() bool {
 	return slices.ContainsFunc(t.Steps, func(s *Step) bool {
-		return s.Name == trace.Request && s.Attrs[string(trace.VerbKey)] == "delete" && s.Error == "" && !strings.Contains(s.Attrs[string(trace.ResourceKey)], "/")
+		return s.Name == trace.Request && s.Attrs[string(trace.VerbKey)] == "delete" && s.Error == "" &&
+			!strings.Contains(s.Attrs[string(trace.ResourceKey)], "/")
 	})
 }
 

@@ -125,7 +125,8 @@ func (t *Test) Run(ctx context.Context, report func(suite.Result)) (failed int, 
 		err = t.err
 	}
 	if err == nil && len(w.policies)+len(w.images) == 0 {
-		add(suite.Result{Skipped: true, Problem: fmt.Sprintf("none of its policies is one of %q", append(kyverno.Kinds(), kyverno.ImageKinds()...))})
+		add(suite.Result{Skipped: true, Problem: fmt.Sprintf("none of its policies is one of %q",
+			append(kyverno.Kinds(), kyverno.ImageKinds()...))})
 		return failed, nil
 	}
 	if err != nil {

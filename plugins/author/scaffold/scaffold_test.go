@@ -85,7 +85,8 @@ func TestATemplateHasTheGrantsThatItNeeds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if logs, granted := strings.Contains(string(source), "wp_log("), strings.Contains(string(entry), "\ngrants: {log: true}\n"); logs != granted {
+		if logs, granted := strings.Contains(string(source), "wp_log("),
+			strings.Contains(string(entry), "\ngrants: {log: true}\n"); logs != granted {
 			t.Errorf("%s: it logs: %t, and may: %t", point, logs, granted)
 		}
 	}

@@ -94,7 +94,8 @@ tests:
   - {name: another one, object: pod.yaml, mutated: pod.yaml}
   - {name: nothing expected, object: pod.yaml, assertions: [{violations: no}]}
 - {name: no expansion, template: template.yaml, constraint: constraint.yaml, expansion: wrong.yaml}
-- {name: no mutators, template: template.yaml, constraint: constraint.yaml, cases: [{name: never looked at, object: pod.yaml, mutated: pod.yaml, assertions: [{violations: 2}]}]}
+- {name: no mutators, template: template.yaml, constraint: constraint.yaml,
+	cases: [{name: never looked at, object: pod.yaml, mutated: pod.yaml, assertions: [{violations: 2}]}]}
 - {name: skipped, skip: true}
 `,
 	"other.yaml":      "kind: Other\n",

@@ -145,7 +145,8 @@ func (m *Match) MatchesKind(k schema.GroupVersionKind) bool {
 	}
 	return slices.ContainsFunc(m.match.Kinds, func(one kinds) bool {
 		groups, names := orAll(one.APIGroups), orAll(one.Kinds)
-		return (slices.Contains(groups, "*") || slices.Contains(groups, k.Group)) && (slices.Contains(names, "*") || slices.Contains(names, k.Kind))
+		return (slices.Contains(groups, "*") || slices.Contains(groups, k.Group)) &&
+			(slices.Contains(names, "*") || slices.Contains(names, k.Kind))
 	})
 }
 

@@ -65,7 +65,8 @@ func (l *Latest[T]) Get(ctx context.Context) (T, error) {
 				continue
 			}
 			all = append(all, u)
-			of.WriteString(string(u.GetUID()) + "/" + strconv.FormatInt(u.GetGeneration(), 10) + "/" + u.GetAnnotations()[apiobject.WriterAnnotation] + " ")
+			of.WriteString(string(u.GetUID()) + "/" + strconv.FormatInt(u.GetGeneration(), 10) + "/" +
+				u.GetAnnotations()[apiobject.WriterAnnotation] + " ")
 		}
 	}
 	if m := l.last.Load(); m != nil && m.of == of.String() {

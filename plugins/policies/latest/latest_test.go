@@ -39,15 +39,16 @@ func object(name string, generation int64) *unstructured.Unstructured {
 // TestGetReadsWhatHasChanged: each change that may matter has the objects read anew, and nothing else.
 func TestGetReadsWhatHasChanged(t *testing.T) {
 	api, reads, left, versions := &objects{}, 0, "", map[string]bool{}
-	l := latest.New(api, []schema.GroupVersionKind{{Version: "v1", Kind: "Policy"}}, func(all []*unstructured.Unstructured, version string) string {
-		reads++
-		versions[version] = true
-		var names []string
-		for _, o := range all {
-			names = append(names, o.GetName())
-		}
-		return strings.Join(names, " ")
-	})
+	l := latest.New(api, []schema.GroupVersionKind{{Version: "v1", Kind: "Policy"}},
+		func(all []*unstructured.Unstructured, version string) string {
+			reads++
+			versions[version] = true
+			var names []string
+			for _, o := range all {
+				names = append(names, o.GetName())
+			}
+			return strings.Join(names, " ")
+		})
 	l.Counts = func(u *unstructured.Unstructured) bool { return u.GetName() != left }
 	a, b := object("a", 1), object("b", 1)
 	going := object("going", 1)

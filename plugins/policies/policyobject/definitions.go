@@ -66,7 +66,10 @@ func Definitions(enabled []string) []*apiextensionsv1.CustomResourceDefinition {
 			definition(Settings()[1], gatekeeper.SyncSetKind, apiextensionsv1.ClusterScoped,
 				"SyncSet says of which kinds constraints may see objects."))
 		out = append(out, mutationDefinitions()...)
-		provider := definition(schema.GroupVersionResource{Group: externaldata.Group, Version: externaldata.Versions()[0], Resource: plural(externaldata.Kind)},
+		provider := definition(schema.GroupVersionResource{
+			Group: externaldata.Group, Version: externaldata.Versions()[0],
+			Resource: plural(externaldata.Kind),
+		},
 			externaldata.Kind, apiextensionsv1.ClusterScoped, "Provider is a server that constraints ask by external_data.",
 			column("url", ".spec.url", "Where it is asked."))
 		older := *provider.Spec.Versions[0].DeepCopy()

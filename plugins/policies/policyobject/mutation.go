@@ -62,7 +62,10 @@ func allowed(field string, kinds []schema.GroupKind, verbs ...string) (out []rig
 			resource, _ = policies.Offline{}.Resource(k)
 		}
 		for _, verb := range verbs {
-			out = append(out, rights.Need{Field: field, Attributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: k.Group, Resource: resource}})
+			out = append(out, rights.Need{Field: field, Attributes: &authorizationv1.ResourceAttributes{
+				Verb: verb, Group: k.Group,
+				Resource: resource,
+			}})
 		}
 	}
 	return out
@@ -149,7 +152,10 @@ func mutatorSchema(kind string) map[string]apiextensionsv1.JSONSchemaProps {
 
 func applyToSchema(description string) apiextensionsv1.JSONSchemaProps {
 	item := openObject("Groups, versions and kinds.")
-	return apiextensionsv1.JSONSchemaProps{Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &item}, Description: description}
+	return apiextensionsv1.JSONSchemaProps{
+		Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &item},
+		Description: description,
+	}
 }
 
 func openObject(description string) apiextensionsv1.JSONSchemaProps {
@@ -190,7 +196,8 @@ func (c *Controller) mutation(ctx context.Context) {
 	for _, a := range all {
 		kind, problem := "", error(nil)
 		if in := set.Conflicts(a.m); len(in) > 0 {
-			kind, problem = conflictType, fmt.Errorf("these imply different schemas of one field, so that none of them is applied: %s", strings.Join(in, ", "))
+			kind, problem = conflictType, fmt.Errorf("these imply different schemas of one field, so that none of them is applied: %s",
+				strings.Join(in, ", "))
 		}
 		c.report(ctx, a.o, "write the status", c.writeStatus(ctx, a.r, a.o, inForceStatus(a.o, mutatorReport, kind, problem)))
 	}
@@ -215,7 +222,8 @@ func (c *Controller) expansion(ctx context.Context) {
 		kind := ""
 		if problems[i] == nil {
 			if in := set.Cycle(templates[i]); len(in) > 0 {
-				kind, problems[i] = "ErrTemplateCycle", fmt.Errorf("these lead back to what they begin with, so that none of them is used: %s", strings.Join(in, ", "))
+				kind, problems[i] = "ErrTemplateCycle", fmt.Errorf("these lead back to what they begin with, so that none of them is used: %s",
+					strings.Join(in, ", "))
 			}
 		}
 		c.report(ctx, o, "write the status", c.writeStatus(ctx, ExpansionTemplates(), o, inForceStatus(o, templateReport, kind, problems[i])))
@@ -236,7 +244,8 @@ func inForceStatus(o *unstructured.Unstructured, r report, kind string, problem 
 		"type": apiobject.Ready, "status": "True", "reason": "InForce", "message": "it is in force", "observedGeneration": o.GetGeneration(),
 	}
 	by := map[string]any{
-		"id": reporter, "observedGeneration": o.GetGeneration(), r.uid: string(o.GetUID()), "operations": []any{r.operation}, "enforced": problem == nil,
+		"id": reporter, "observedGeneration": o.GetGeneration(), r.uid: string(o.GetUID()), "operations": []any{r.operation},
+		"enforced": problem == nil,
 	}
 	if problem != nil {
 		c["status"], c["reason"], c["message"] = "False", "Refused", problem.Error()

@@ -42,7 +42,10 @@ func TestMutatorsShowWhetherTheyAreInForce(t *testing.T) {
 			t.Errorf("alone: %q", got)
 		}
 		w.put(assign, fmt.Sprintf(mutator, "Assign", "b", "u2", ofPods, "spec.containers.image"))
-		for name, want := range map[string]string{"a": "wasmplane 3 u1 false ErrConflictingSchema", "b": "wasmplane 3 u2 false ErrConflictingSchema"} {
+		for name, want := range map[string]string{
+			"a": "wasmplane 3 u1 false ErrConflictingSchema",
+			"b": "wasmplane 3 u2 false ErrConflictingSchema",
+		} {
 			o := w.get(assign, "", name)
 			if got := enforced(o); got != want {
 				t.Errorf("%s: %q, want %q", name, got, want)
@@ -82,10 +85,14 @@ func TestExpansionTemplatesShowWhetherTheyAreInForce(t *testing.T) {
 func TestAMutatorTakesTheRightsToChangeWhatItChanges(t *testing.T) {
 	check := policyobject.Check{Enabled: []string{policyobject.Gatekeeper}}
 	for text, want := range map[string]string{
-		fmt.Sprintf(mutator, "Assign", "a", "u", ofPods, "spec.x"):                                                                            "get /pods; create /pods; update /pods; ",
-		fmt.Sprintf(mutator, "AssignMetadata", "a", "u", "match: {kinds: [{apiGroups: [apps], kinds: [Deployment]}]}, ", "metadata.labels.x"): "get apps/deployments; create apps/deployments; update apps/deployments; ",
-		fmt.Sprintf(mutator, "AssignMetadata", "a", "u", "", "metadata.labels.x"):                                                             "get */*; create */*; update */*; ",
-		fmt.Sprintf(mutator, "Assign", "a", "u", ofPods, "metadata.labels.x"):                                                                 "AssignMetadata adds labels",
+		fmt.Sprintf(mutator, "Assign", "a", "u", ofPods,
+			"spec.x"): "get /pods; create /pods; update /pods; ",
+		fmt.Sprintf(mutator, "AssignMetadata", "a", "u", "match: {kinds: [{apiGroups: [apps], kinds: [Deployment]}]}, ",
+			"metadata.labels.x"): "get apps/deployments; create apps/deployments; update apps/deployments; ",
+		fmt.Sprintf(mutator, "AssignMetadata", "a", "u", "",
+			"metadata.labels.x"): "get */*; create */*; update */*; ",
+		fmt.Sprintf(mutator, "Assign", "a", "u", ofPods,
+			"metadata.labels.x"): "AssignMetadata adds labels",
 	} {
 		o := parse(t, text)
 		if !check.Handles(policyobject.MutatorResource(o.GetKind()).GroupResource()) {

@@ -315,7 +315,9 @@ func (f *Found) bundles(ctx context.Context, d name.Digest, place name.Repositor
 func tooMany(what string) error { return fmt.Errorf("there are more than %d %s", mostOfAKind, what) }
 
 // layers reads the layers of a manifest that are of a media type; "" = those of bundles.
-func (f *Found) layers(ctx context.Context, ref name.Reference, media types.MediaType, r Registry, take func([]byte, map[string]string)) error {
+func (f *Found) layers(ctx context.Context, ref name.Reference, media types.MediaType, r Registry,
+	take func([]byte, map[string]string),
+) error {
 	d, err := remote.Get(ref, r.options(ctx)...)
 	if absent(err) {
 		return nil

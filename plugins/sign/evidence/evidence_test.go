@@ -46,9 +46,10 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	if sum != s.bytes {
 		t.Errorf("%d bytes are counted, and %d there", s.bytes, sum)
 	}
-	if _, err := remember(t.Context(), s, Registry{Turn: func(context.Context) (func(), error) { return nil, context.Canceled }}, "new", func() (string, time.Duration, error) {
-		return "", 0, nil
-	}); err == nil {
+	if _, err := remember(t.Context(), s, Registry{Turn: func(context.Context) (func(), error) { return nil, context.Canceled }}, "new",
+		func() (string, time.Duration, error) {
+			return "", 0, nil
+		}); err == nil {
 		t.Error("without a turn it is looked up")
 	}
 }

@@ -127,7 +127,8 @@ func proof(t *testing.T, s *ca.VirtualSigstore, e *ca.TestEntity) evidence.Proof
 		t.Fatal(err)
 	}
 	p := tlog.RekorPayload{
-		Body: base64.StdEncoding.EncodeToString(tle.GetCanonicalizedBody()), IntegratedTime: tle.GetIntegratedTime(), LogIndex: tle.GetLogIndex(), LogID: id,
+		Body: base64.StdEncoding.EncodeToString(tle.GetCanonicalizedBody()), IntegratedTime: tle.GetIntegratedTime(), LogIndex: tle.GetLogIndex(),
+		LogID: id,
 	}
 	set, err := s.RekorSignPayload(p)
 	if err != nil {
@@ -285,11 +286,14 @@ func TestBundles(t *testing.T) {
 }
 
 // certificate is one for a key, by a parent; nil = itself.
-func certificate(t *testing.T, k *ecdsa.PrivateKey, until time.Time, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate, []byte) {
+func certificate(t *testing.T, k *ecdsa.PrivateKey, until time.Time, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate,
+	[]byte,
+) {
 	t.Helper()
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "signer"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: until,
-		IsCA: parent == nil, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "signer"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: until,
+		IsCA:     parent == nil, BasicConstraintsValid: true,
 	}
 	if parent == nil {
 		c.Subject.CommonName, parent, by = "root", c, k
@@ -377,7 +381,8 @@ func TestRootsOfParts(t *testing.T) {
 
 // FuzzEvidence: whatever a registry says, no signature of its own counts.
 func FuzzEvidence(f *testing.F) {
-	f.Add([]byte(`{"critical":{}}`), []byte("x"), []byte("-----BEGIN CERTIFICATE-----"), []byte(`{"Payload":{}}`), []byte(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json"}`))
+	f.Add([]byte(`{"critical":{}}`), []byte("x"), []byte("-----BEGIN CERTIFICATE-----"), []byte(`{"Payload":{}}`),
+		[]byte(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json"}`))
 	s, err := ca.NewVirtualSigstore()
 	if err != nil {
 		f.Fatal(err)
@@ -386,8 +391,9 @@ func FuzzEvidence(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, sig, cert, log, bundle []byte) {
 		p := evidence.Proof{Certificate: cert, Chain: cert, Log: log, Time: log}
 		found := &evidence.Found{
-			Signatures: []evidence.Signature{{Payload: text, Signature: sig, Proof: p}}, Attestations: []evidence.Attestation{{Envelope: text, Proof: p}},
-			Bundles: [][]byte{bundle},
+			Signatures:   []evidence.Signature{{Payload: text, Signature: sig, Proof: p}},
+			Attestations: []evidence.Attestation{{Envelope: text, Proof: p}},
+			Bundles:      [][]byte{bundle},
 		}
 		if signer.Image(digest, found) == nil {
 			t.Error("it counts")

@@ -55,12 +55,14 @@ func Open(w *wasiio.Table, c *link.Call, fs experimentalsys.FS) *canon.Handle {
 
 // Functions are those of wasi:filesystem/types.
 var Functions = wasiio.In(files, map[string]wasiio.Function{
-	"[method]descriptor.read-via-stream": stream(wasiio.InputStream, func(d *descriptor, at uint64) any { return &fileSource{d: d, at: int64(at)} }),
+	"[method]descriptor.read-via-stream": stream(wasiio.InputStream,
+		func(d *descriptor, at uint64) any { return &fileSource{d: d, at: int64(at)} }),
 	"[method]descriptor.write-via-stream": stream(wasiio.OutputStream, func(d *descriptor, at uint64) any {
 		return &fileSink{d: d, at: int64(at)}
 	}),
-	"[method]descriptor.append-via-stream": stream(wasiio.OutputStream, func(d *descriptor, _ uint64) any { return &fileSink{d: d, append: true} }),
-	"[method]descriptor.advise":            wasiio.OK,
+	"[method]descriptor.append-via-stream": stream(wasiio.OutputStream,
+		func(d *descriptor, _ uint64) any { return &fileSink{d: d, append: true} }),
+	"[method]descriptor.advise": wasiio.OK,
 	"[method]descriptor.sync-data": onFile(func(d *descriptor, _ []any) (any, experimentalsys.Errno) {
 		return nil, d.file.Datasync()
 	}),
@@ -139,8 +141,14 @@ var Functions = wasiio.In(files, map[string]wasiio.Function{
 	"[method]descriptor.symlink-at": at(2, func(d *descriptor, name string, args []any) (any, experimentalsys.Errno) {
 		return nil, d.fs.Symlink(link.Arg[string](args, 1), name)
 	}),
-	"[method]descriptor.rename-at": twoPaths(1, func(fs experimentalsys.FS, from, to string) experimentalsys.Errno { return fs.Rename(from, to) }),
-	"[method]descriptor.link-at":   twoPaths(2, func(fs experimentalsys.FS, from, to string) experimentalsys.Errno { return fs.Link(from, to) }),
+	"[method]descriptor.rename-at": twoPaths(1, func(fs experimentalsys.FS, from, to string) experimentalsys.Errno {
+		return fs.Rename(from,
+			to)
+	}),
+	"[method]descriptor.link-at": twoPaths(2, func(fs experimentalsys.FS, from, to string) experimentalsys.Errno {
+		return fs.Link(from,
+			to)
+	}),
 
 	"[method]directory-entry-stream.read-directory-entry": func(w *wasiio.Table, _ *link.Call, args []any) any {
 		return wasiio.Resource[*entries](w, args, 0).next()
@@ -157,7 +165,8 @@ var codes = map[experimentalsys.Errno]uint32{
 	experimentalsys.EACCES: 0, experimentalsys.EAGAIN: 1, experimentalsys.EBADF: 3, experimentalsys.EEXIST: 7,
 	experimentalsys.EINTR: 11, experimentalsys.EINVAL: 12, experimentalsys.EIO: 13, experimentalsys.EISDIR: 14,
 	experimentalsys.ELOOP: 15, experimentalsys.ENAMETOOLONG: 18, experimentalsys.ENOENT: 20, experimentalsys.ENOTDIR: 24,
-	experimentalsys.ENOTEMPTY: 25, experimentalsys.ENOTSUP: 27, experimentalsys.ENOSYS: 27, experimentalsys.EPERM: 31, experimentalsys.EROFS: 33,
+	experimentalsys.ENOTEMPTY: 25, experimentalsys.ENOTSUP: 27, experimentalsys.ENOSYS: 27, experimentalsys.EPERM: 31,
+	experimentalsys.EROFS: 33,
 }
 
 func code(e experimentalsys.Errno) canon.Variant {

@@ -86,7 +86,8 @@ func TestAComponentSendsRequests(t *testing.T) {
 	if got := g.call(types, "[method]fields.get", headers, "x-two"); !reflect.DeepEqual(got, []any{[]byte("a"), []byte("b")}) {
 		t.Errorf("fields %s", got)
 	}
-	if got, _ := g.call(types, "[method]fields.append", headers, "x", []byte("y")).(canon.Variant); got.Case != 1 || !reflect.DeepEqual(got.Value, enum(2)) {
+	if got, _ := g.call(types, "[method]fields.append", headers, "x", []byte("y")).(canon.Variant); got.Case != 1 ||
+		!reflect.DeepEqual(got.Value, enum(2)) {
 		t.Errorf("the fields of what was received can be changed: %v", got)
 	}
 	incoming := g.good(types, "[method]incoming-response.consume", response)

@@ -293,7 +293,8 @@ func TestFiles(t *testing.T) {
 		t.Errorf("entries %v", names)
 	}
 	same := g.good(files, "[method]descriptor.open-at", sub, follow, "c.txt", canon.Flags(0), canon.Flags(1))
-	if g.call(files, "[method]descriptor.is-same-object", f, same) != true || g.call(files, "[method]descriptor.is-same-object", f, dir) != false {
+	if g.call(files, "[method]descriptor.is-same-object", f, same) != true ||
+		g.call(files, "[method]descriptor.is-same-object", f, dir) != false {
 		t.Error("files are not told apart")
 	}
 	g.good(files, "[method]descriptor.unlink-file-at", sub, "c.txt")
@@ -307,7 +308,8 @@ func TestFiles(t *testing.T) {
 
 func TestErrorsOfFiles(t *testing.T) {
 	g, dir, path := workdir(t)
-	if err := errors.Join(os.WriteFile(filepath.Join(path, "f"), nil, 0o600), os.Mkdir(filepath.Join(path, "d"), 0o700), os.Symlink("f", filepath.Join(path, "l"))); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(path, "f"), nil, 0o600), os.Mkdir(filepath.Join(path, "d"), 0o700),
+		os.Symlink("f", filepath.Join(path, "l"))); err != nil {
 		t.Fatal(err)
 	}
 	const exist, invalidNoEntry, isDirectory, loop, notDirectory, notPermitted = 7, 20, 14, 15, 24, 31
@@ -466,7 +468,10 @@ func TestNames(t *testing.T) {
 }
 
 func TestOtherVersionsAndInterfacesAreNotGiven(t *testing.T) {
-	for _, iface := range []string{"wasi:cli/environment@0.3.0", "wasi:cli/environment@0.2.0-rc-2023-12-05", "wasi:cli/environment", "acme:cli/environment@0.2.0"} {
+	for _, iface := range []string{
+		"wasi:cli/environment@0.3.0", "wasi:cli/environment@0.2.0-rc-2023-12-05", "wasi:cli/environment",
+		"acme:cli/environment@0.2.0",
+	} {
 		if (wasip2.Host{}).Func(iface, "get-environment") != nil {
 			t.Errorf("%s is given", iface)
 		}

@@ -138,7 +138,10 @@ var functions = wasiio.Join(
 		"resolution": wasiio.Constant([]any{uint64(0), uint32(1)}),
 	}),
 	wasiio.In("wasi:random/random", map[string]wasiio.Function{"get-random-bytes": randomBytes, "get-random-u64": randomNumber}),
-	wasiio.In("wasi:random/insecure", map[string]wasiio.Function{"get-insecure-random-bytes": randomBytes, "get-insecure-random-u64": randomNumber}),
+	wasiio.In("wasi:random/insecure", map[string]wasiio.Function{
+		"get-insecure-random-bytes": randomBytes,
+		"get-insecure-random-u64":   randomNumber,
+	}),
 	wasiio.In("wasi:random/insecure-seed", map[string]wasiio.Function{"insecure-seed": func(w *wasiio.Table, c *link.Call, _ []any) any {
 		return []any{randomNumber(w, c, nil), randomNumber(w, c, nil)}
 	}}),

@@ -48,8 +48,12 @@ var Functions = wasiio.Join(
 	wasiio.In(sockets+"instance-network", map[string]wasiio.Function{"instance-network": func(w *wasiio.Table, c *link.Call, _ []any) any {
 		return w.Give(c, sockets+"network", "network", struct{}{})
 	}}),
-	wasiio.In(sockets+"udp-create-socket", map[string]wasiio.Function{"create-udp-socket": wasiio.Constant(canon.Error(wasiio.Enum(netNotSupported)))}),
-	wasiio.In(sockets+"tcp-create-socket", map[string]wasiio.Function{"create-tcp-socket": func(w *wasiio.Table, c *link.Call, args []any) any {
+	wasiio.In(sockets+"udp-create-socket", map[string]wasiio.Function{
+		"create-udp-socket": wasiio.Constant(canon.Error(wasiio.Enum(netNotSupported))),
+	}),
+	wasiio.In(sockets+"tcp-create-socket", map[string]wasiio.Function{"create-tcp-socket": func(w *wasiio.Table, c *link.Call,
+		args []any,
+	) any {
 		return canon.OK(w.Give(c, tcp, "tcp-socket", &socket{six: link.Arg[canon.Variant](args, 0).Case == 1}))
 	}}),
 	wasiio.In(tcp, map[string]wasiio.Function{
@@ -300,7 +304,8 @@ func finishConnect(s *socket, w *wasiio.Table, c *link.Call, _ []any) (any, erro
 
 // ends are the streams of a connection.
 func ends(w *wasiio.Table, c *link.Call, conn net.Conn) (in, out *canon.Handle) {
-	return w.Give(c, wasiio.Streams, wasiio.InputStream, wasiio.Pump("a connection's input", conn)), w.Give(c, wasiio.Streams, wasiio.OutputStream, wasiio.Direct{W: conn})
+	return w.Give(c, wasiio.Streams, wasiio.InputStream, wasiio.Pump("a connection's input", conn)),
+		w.Give(c, wasiio.Streams, wasiio.OutputStream, wasiio.Direct{W: conn})
 }
 
 func (s *socket) listen() error {

@@ -263,7 +263,10 @@ func plan(in wasmplane.Input, out *wasmplane.Plan) error {
 		scale := out.Patch(wasmplane.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "db", Subresource: "scale"})
 		scale.Test("/spec/replicas", 3)
 		scale.Replace("/spec/replicas", 0)
-		out.DeleteTarget(wasmplane.Target{APIVersion: "v1", Kind: "Service", Name: "old", UID: "u-1", ResourceVersion: "7", Propagation: "Foreground"})
+		out.DeleteTarget(wasmplane.Target{
+			APIVersion: "v1", Kind: "Service", Name: "old", UID: "u-1", ResourceVersion: "7",
+			Propagation: "Foreground",
+		})
 		return nil
 	}
 	if name == "broken" {

@@ -154,7 +154,8 @@ func (w *written) write(ctx context.Context, s servers, namespace string, me int
 func (w *written) create(ctx context.Context, s *servers, namespace, name string) {
 	var revision int64
 	retried, err := s.do(ctx, func(ctx context.Context, c *kubernetes.Clientset, second bool) error {
-		cm, err := c.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		cm, err := c.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{})
 		if second && apierrors.IsAlreadyExists(err) {
 			return nil // the first try was done, and not said to be
 		}

@@ -22,33 +22,59 @@ func diskClasses() []class {
 	full := bounds{failed: unbounded, writes: 4 * down, goesOn: 4 * down, calls: unbounded, service: 4 * down, restarts: replicas}
 	const says = `(?i)damaged|restore`
 	return []class{
-		{"disk-frozen", "the disk answers nobody for 4 s", alone, false,
-			func(w *world) error { return w.frozen(w.first(), 4*time.Second) }, bounds{failed: unbounded, writes: 10 * time.Second, goesOn: 10 * time.Second}},
-		{"wal-torn", "kill -9 in the middle of a write: half a record is at the end of the store's log", alone, true,
-			func(w *world) error { return w.tampered(tornRecord) }, outage},
-		{"wal-of-no-length", "the machine died when the store began another log: its file is empty", alone, false,
-			func(w *world) error { return w.tampered(emptyLog) }, outage},
-		{"wal-flipped", "one bit in the store's log flips: refused, with what to do; the file is put back", alone, false,
-			func(w *world) error { return w.damaged(flippedLog, says) }, outage},
-		{"wal-cut", "the first half of the store's log is all there is: refused; the file is put back", alone, false,
-			func(w *world) error { return w.damaged(headlessLog, says) }, outage},
-		{"wal-gone", "the store's log is gone: refused; it is put back", alone, false,
+		{
+			"disk-frozen", "the disk answers nobody for 4 s", alone, false,
+			func(w *world) error { return w.frozen(w.first(), 4*time.Second) },
+			bounds{
+				failed: unbounded, writes: 10 * time.Second,
+				goesOn: 10 * time.Second,
+			},
+		},
+		{
+			"wal-torn", "kill -9 in the middle of a write: half a record is at the end of the store's log", alone, true,
+			func(w *world) error { return w.tampered(tornRecord) }, outage,
+		},
+		{
+			"wal-of-no-length", "the machine died when the store began another log: its file is empty", alone, false,
+			func(w *world) error { return w.tampered(emptyLog) }, outage,
+		},
+		{
+			"wal-flipped", "one bit in the store's log flips: refused, with what to do; the file is put back", alone, false,
+			func(w *world) error { return w.damaged(flippedLog, says) }, outage,
+		},
+		{
+			"wal-cut", "the first half of the store's log is all there is: refused; the file is put back", alone, false,
+			func(w *world) error { return w.damaged(headlessLog, says) }, outage,
+		},
+		{
+			"wal-gone", "the store's log is gone: refused; it is put back", alone, false,
 			func(w *world) error {
 				return w.damaged(func(dir string) error { return os.RemoveAll(filepath.Join(dir, "wal")) }, says)
-			}, outage},
-		{"database-flipped", "bits in the database's first pages flip: refused; the file is put back", alone, false,
-			func(w *world) error { return w.damaged(flippedPages, says) }, outage},
-		{"database-cut", "all but the first pages of the database is gone: refused; the file is put back", alone, false,
-			func(w *world) error { return w.damaged(halfDatabase, says) }, outage},
-		{"database-of-no-length", "the database is empty: refused; the file is put back", alone, false,
+			}, outage,
+		},
+		{
+			"database-flipped", "bits in the database's first pages flip: refused; the file is put back", alone, false,
+			func(w *world) error { return w.damaged(flippedPages, says) }, outage,
+		},
+		{
+			"database-cut", "all but the first pages of the database is gone: refused; the file is put back", alone, false,
+			func(w *world) error { return w.damaged(halfDatabase, says) }, outage,
+		},
+		{
+			"database-of-no-length", "the database is empty: refused; the file is put back", alone, false,
 			func(w *world) error {
 				return w.damaged(func(dir string) error { return os.Truncate(database(dir), 0) }, says)
-			}, outage},
+			}, outage,
+		},
 		{"log-removed", "wasmplane.log is removed, and a folder is in its place at the next start", alone, false, logInTheWay, outage},
-		{"disk-full", "no byte is left on the disk for 8 s", alone, false,
-			func(w *world) error { return w.full(w.first(), fill) }, full},
-		{"inodes-used-up", "no inode is left on the disk for 8 s", alone, false,
-			func(w *world) error { return w.full(w.first(), fillInodes) }, full},
+		{
+			"disk-full", "no byte is left on the disk for 8 s", alone, false,
+			func(w *world) error { return w.full(w.first(), fill) }, full,
+		},
+		{
+			"inodes-used-up", "no inode is left on the disk for 8 s", alone, false,
+			func(w *world) error { return w.full(w.first(), fillInodes) }, full,
+		},
 		{"disk-full-at-start", "the server is killed and started while no byte is left, then room is made", alone, false, fullAtStart, full},
 	}
 }

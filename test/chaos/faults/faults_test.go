@@ -70,7 +70,8 @@ func one(t *testing.T, w *world, c class, kept *results) bool {
 	}
 	must(t, kept.add(r))
 	t.Logf("%s: failed %d of %d, lost %d, writes %s, scheduler %s, controllers %s, service %s (%d of %d failed), wrong watches %d, restarts %d, recovery %s", c.id(),
-		r.Failed, r.Failed+r.Acknowledged, r.Lost, r.Writes, r.Scheduler, r.Controllers, r.Service, r.CallsFailed, r.CallsFailed+r.Calls, r.WrongWatches,
+		r.Failed, r.Failed+r.Acknowledged, r.Lost, r.Writes, r.Scheduler, r.Controllers, r.Service, r.CallsFailed, r.CallsFailed+r.Calls,
+		r.WrongWatches,
 		r.Restarts, r.Recovery)
 	for _, breach := range r.Breaches {
 		t.Errorf("%s: %s", c.id(), breach)

@@ -209,7 +209,8 @@ func (m *machine) mount(dir string) error {
 	if err := errors.Join(f.Truncate(2<<30), f.Close(), os.Mkdir(m.disk, 0o755)); err != nil {
 		return err
 	}
-	return errors.Join(harness.Execute("mkfs.ext4", "-q", "-m", "0", "-N", "16384", file), harness.Execute("mount", "-o", "loop", file, m.disk))
+	return errors.Join(harness.Execute("mkfs.ext4", "-q", "-m", "0", "-N", "16384", file),
+		harness.Execute("mount", "-o", "loop", file, m.disk))
 }
 
 // remove takes what the machine has off the host.

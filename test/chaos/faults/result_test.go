@@ -129,8 +129,10 @@ func (r *results) table() string {
 		if len(one.Breaches) > 0 {
 			verdict = "FAILED"
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%d of %d\t%d\t%s\t%s\t%s\t%s\t%d of %d\t%d\t%d\t%s\t%s\n", one.Class, one.Failed, one.Acknowledged+one.Failed, one.Lost,
-			one.Writes, one.Scheduler, one.Controllers, one.Service, one.CallsFailed, one.Calls+one.CallsFailed, one.WrongWatches, one.Restarts, one.Recovery,
+		_, _ = fmt.Fprintf(w, "%s\t%d of %d\t%d\t%s\t%s\t%s\t%s\t%d of %d\t%d\t%d\t%s\t%s\n", one.Class, one.Failed, one.Acknowledged+one.Failed,
+			one.Lost,
+			one.Writes, one.Scheduler, one.Controllers, one.Service, one.CallsFailed, one.Calls+one.CallsFailed, one.WrongWatches, one.Restarts,
+			one.Recovery,
 			verdict)
 	}
 	_ = w.Flush()

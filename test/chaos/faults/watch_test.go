@@ -183,7 +183,8 @@ func (w *watcher) judge(is, acknowledged map[string]int64) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !maps.Equal(w.view, is) {
-		w.wrong = append(w.wrong, fmt.Sprintf("it sees %d objects at %d, and there are %d: %s", len(w.view), w.at, len(is), difference(w.view, is)))
+		w.wrong = append(w.wrong, fmt.Sprintf("it sees %d objects at %d, and there are %d: %s", len(w.view), w.at, len(is),
+			difference(w.view, is)))
 	}
 	for name, at := range acknowledged {
 		if seen, ok := w.seen[name]; at > w.from && at <= w.at && (!ok || seen != at) {

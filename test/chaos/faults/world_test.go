@@ -91,10 +91,12 @@ func (w *world) wire(lab netlab.Lab, port string) {
 	link, network := fmt.Sprintf("wpf%d", id), fmt.Sprintf("198.%d.%d", 18+id>>8&1, id&0xff)
 	must(w.t, harness.Execute("ip", "link", "add", link, "type", "bridge"))
 	w.t.Cleanup(func() { _ = harness.Execute("ip", "link", "delete", link) })
-	must(w.t, errors.Join(harness.Execute("ip", "address", "add", network+".1/24", "dev", link), harness.Execute("ip", "link", "set", link, "up")))
+	must(w.t, errors.Join(harness.Execute("ip", "address", "add", network+".1/24", "dev", link),
+		harness.Execute("ip", "link", "set", link, "up")))
 	for i := range w.on.servers + w.on.workers {
 		m := &machine{
-			lab: lab, binary: w.cluster.Binary, name: string(rune('a' + i)), server: i < w.on.servers, address: fmt.Sprintf("%s.%d", network, i+2), port: port,
+			lab: lab, binary: w.cluster.Binary, name: string(rune('a' + i)), server: i < w.on.servers, address: fmt.Sprintf("%s.%d", network, i+2),
+			port: port,
 		}
 		m.cluster, m.config = w.cluster.Name+m.name, filepath.Join(w.cluster.Dir, m.name+".yaml")
 		if i == 0 {
@@ -200,15 +202,21 @@ func (w *world) objects(c *kubernetes.Clientset) error {
 	deployment := func(name string, n int32, pod corev1.PodSpec) *appsv1.Deployment {
 		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
 			Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
-			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &one}},
+			Strategy: appsv1.DeploymentStrategy{
+				Type:          appsv1.RollingUpdateDeploymentStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &one},
+			},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}}, Spec: pod},
 		}}
 	}
 	grace := int64(1)
 	pod := corev1.PodSpec{
 		TerminationGracePeriodSeconds: &grace,
-		Containers:                    []corev1.Container{{Name: web, Image: "wasmplane.local/hello:1", Ports: []corev1.ContainerPort{{ContainerPort: 80}}}},
-		Affinity:                      w.placed(),
+		Containers: []corev1.Container{{
+			Name: web, Image: "wasmplane.local/hello:1",
+			Ports: []corev1.ContainerPort{{ContainerPort: 80}},
+		}},
+		Affinity: w.placed(),
 	}
 	_, err = c.AppsV1().Deployments(w.names).Create(w.ctx, deployment(web, replicas, pod), metav1.CreateOptions{})
 	if err == nil {
@@ -232,9 +240,11 @@ func (w *world) placed() *corev1.Affinity {
 		names = append(names, m.name)
 	}
 	return &corev1.Affinity{
-		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: names}},
-		}}}},
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: names}},
+			}},
+		}},
 		PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
 			Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{
 				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": web}}, TopologyKey: corev1.LabelHostname,
@@ -270,15 +280,18 @@ func (w *world) caller() func(context.Context) error {
 	service, err := w.machines[0].kube.CoreV1().Services(w.names).Get(w.ctx, web, metav1.GetOptions{})
 	must(w.t, err)
 	last := w.machines[len(w.machines)-1]
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		if inside := last.lab.In(last.name, func() error {
-			c, err = (&net.Dialer{}).DialContext(ctx, network, address)
-			return nil
-		}); inside != nil {
-			return nil, inside
-		}
-		return c, err
-	}}}
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
+			if inside := last.lab.In(last.name, func() error {
+				c, err = (&net.Dialer{}).DialContext(ctx, network, address)
+				return nil
+			}); inside != nil {
+				return nil, inside
+			}
+			return c, err
+		},
+	}}
 	url := "http://" + service.Spec.ClusterIP + "/"
 	return func(ctx context.Context) error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
@@ -518,8 +531,12 @@ func (w *world) evidence() string {
 		if m.kube == nil || m.healthy(w.ctx) != nil {
 			continue
 		}
-		for _, what := range []string{"get nodes,pods,deployments,endpointslices -A -o wide", "get events -A --sort-by=.lastTimestamp", "get leases -A"} {
-			args := append([]string{m.binary, "kubectl", "--kubeconfig", filepath.Join(m.data, "kubeconfig"), "--request-timeout=5s"}, strings.Fields(what)...)
+		for _, what := range []string{
+			"get nodes,pods,deployments,endpointslices -A -o wide", "get events -A --sort-by=.lastTimestamp",
+			"get leases -A",
+		} {
+			args := append([]string{m.binary, "kubectl", "--kubeconfig", filepath.Join(m.data, "kubeconfig"), "--request-timeout=5s"},
+				strings.Fields(what)...)
 			out, _ := m.in(args...).CombinedOutput()
 			fmt.Fprintf(&b, "[%s]\n%s\n", what, harness.Tail(string(out), 30))
 		}

@@ -19,7 +19,8 @@ import (
 // template is one from a kind of group g to another.
 func template(name, from, to string) string {
 	return fmt.Sprintf(`{apiVersion: expansion.gatekeeper.sh/v1alpha1, kind: ExpansionTemplate, metadata: {name: %s}, spec: {
-  applyTo: [{groups: [g], versions: [v1], kinds: [%s]}], templateSource: spec.template, generatedGVK: {group: g, version: v1, kind: %s}}}`, name, from, to)
+  applyTo: [{groups: [g], versions: [v1], kinds: [%s]}], templateSource: spec.template,
+	generatedGVK: {group: g, version: v1, kind: %s}}}`, name, from, to)
 }
 
 func read(t *testing.T, texts ...string) (out []*expansion.Template) {
@@ -42,7 +43,8 @@ func target(t *testing.T, text string) *gatekeeper.Target {
 
 func TestAGeneratorIsExpandedIntoWhatItMakes(t *testing.T) {
 	mutator, err := mutation.Read(plugintest.Object(t, `{apiVersion: mutations.gatekeeper.sh/v1, kind: Assign, metadata: {name: m}, spec: {
-  applyTo: [{groups: [g], versions: [v1], kinds: [Job, Pod]}], match: {source: Generated}, location: spec.owner, parameters: {assign: {fromMetadata: {field: name}}}}}`))
+  applyTo: [{groups: [g], versions: [v1], kinds: [Job, Pod]}], match: {source: Generated}, location: spec.owner,
+	parameters: {assign: {fromMetadata: {field: name}}}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +99,8 @@ func TestWhatIsMadeIsBounded(t *testing.T) {
 		`{apiVersion: g/v1, kind: A, metadata: {name: a}, spec: {template: {}}}`:            wide,
 		`{apiVersion: g/v1, kind: A0, metadata: {name: a}, spec: {template: ` + spec + `}}`: deep,
 	} {
-		if _, err := expansion.NewSet(read(t, templates...)).Expand(target(t, text), nil); err == nil || !strings.Contains(err.Error(), "more than 100 objects") {
+		if _, err := expansion.NewSet(read(t, templates...)).Expand(target(t, text), nil); err == nil ||
+			!strings.Contains(err.Error(), "more than 100 objects") {
 			t.Errorf("%v", err)
 		}
 	}

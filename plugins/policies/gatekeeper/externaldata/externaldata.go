@@ -234,8 +234,8 @@ func (p *Providers) look(ctx context.Context, name string, keys []string) result
 	return found
 }
 
-// Values asks a provider about keys for a mutator. What it answers says of each key its value, a text, or why it has none. A provider has to say that
-// its answers are idempotent: a mutator asks about what it has put there itself.
+// Values asks a provider about keys for a mutator. What it answers says of each key its value, a text, or why it has none. A provider
+// has to say that its answers are idempotent: a mutator asks about what it has put there itself.
 func (p *Providers) Values(ctx context.Context, name string, keys []string) func(key string) (string, error) {
 	r := p.look(ctx, name, keys)
 	if r.problem != "" {
@@ -343,7 +343,8 @@ func (p *Providers) post(ctx context.Context, one *Provider, keys []string) (*re
 	r.Header.Set("Content-Type", "application/json")
 	resp, err := p.client(one).Do(r)
 	if err != nil { // whose text may name what is near the server
-		return nil, http.StatusInternalServerError, fmt.Errorf("provider %q cannot be reached, or did not answer within %s", one.Name, one.timeout)
+		return nil, http.StatusInternalServerError, fmt.Errorf("provider %q cannot be reached, or did not answer within %s", one.Name,
+			one.timeout)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {

@@ -70,7 +70,10 @@ func serve(t *testing.T, idempotent bool, calls *atomic.Int32) (url string, ca [
 			}
 		}
 		answer := map[string]any{"items": items, "idempotent": idempotent}
-		if err := json.NewEncoder(w).Encode(map[string]any{"apiVersion": externaldata.Group + "/v1beta1", "kind": "ProviderResponse", "response": answer}); err != nil {
+		if err := json.NewEncoder(w).Encode(map[string]any{
+			"apiVersion": externaldata.Group + "/v1beta1", "kind": "ProviderResponse",
+			"response": answer,
+		}); err != nil {
 			t.Error(err)
 		}
 	}))
@@ -102,7 +105,10 @@ func TestValuesForMutators(t *testing.T) {
 	url, ca := serve(t, true, &calls)
 	fickle, fickleCA := serve(t, false, &calls)
 	gone := provider("gone", "https://127.0.0.1:1", ca)
-	providers := externaldata.New(stored{provider("good", url, ca), provider("fickle", fickle, fickleCA), provider("other", url, foreign(t)), gone},
+	providers := externaldata.New(stored{
+		provider("good", url, ca), provider("fickle", fickle, fickleCA), provider("other", url, foreign(t)),
+		gone,
+	},
 		dial.Operator(nil))
 	for _, c := range []struct{ provider, key, want, err string }{
 		{"good", "x", "mirror/x", ""},

@@ -142,7 +142,8 @@ func read(all []*unstructured.Unstructured, version string) *state {
 
 // asked says whether a request is one that the gate is about at all.
 func asked(r *admission.Request) bool {
-	return (r.Operation == admission.Create || r.Operation == admission.Update) && r.Object != nil && gatekeeper.Asked(r.Resource.Resource, r.Subresource) &&
+	return (r.Operation == admission.Create || r.Operation == admission.Update) && r.Object != nil &&
+		gatekeeper.Asked(r.Resource.Resource, r.Subresource) &&
 		!strings.HasSuffix(r.Resource.Group, ".gatekeeper.sh") && r.Resource.Group != manifest.APIGroup &&
 		!matching.IsReview(r) && !pointadmission.OutOfReach(r)
 }
@@ -221,7 +222,8 @@ func (g mutating) Mutate(ctx context.Context, r *admission.Request) error {
 }
 
 // external asks for a mutator whose writer may get the Provider: what it is asked about leaves the cluster.
-func (g *Gate) external(ctx context.Context, s *state, may func(*mutation.Mutator) error) func(mutator, provider string, keys []string) gatekeeper.Answers {
+func (g *Gate) external(ctx context.Context, s *state, may func(*mutation.Mutator) error) func(mutator, provider string,
+	keys []string) gatekeeper.Answers {
 	return func(id, provider string, keys []string) gatekeeper.Answers {
 		none := func(err error) gatekeeper.Answers { return func(string) (string, error) { return "", err } }
 		for m, writer := range s.writers {

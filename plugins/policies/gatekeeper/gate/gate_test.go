@@ -57,7 +57,9 @@ func (*world) ResourceOf(kind schema.GroupVersionKind) (schema.GroupVersionResou
 }
 
 // Review: the operator may do everything, jane write pods, tina nothing.
-func (*world) Review(_ context.Context, spec authorizationv1.SubjectAccessReviewSpec) (s authorizationv1.SubjectAccessReviewStatus, err error) {
+func (*world) Review(_ context.Context, spec authorizationv1.SubjectAccessReviewSpec) (s authorizationv1.SubjectAccessReviewStatus,
+	err error,
+) {
 	a := spec.ResourceAttributes
 	s.Allowed = spec.User == "operator" || spec.User == "jane" && a != nil && a.Resource == "pods"
 	return s, nil
@@ -139,7 +141,8 @@ func TestAMutatorCountsAsSoonAsItIsWritten(t *testing.T) {
 	if got, err := mutate(t, g, create()); got != corev1.PullAlways || err != nil {
 		t.Errorf("by the namespace's labels: %q, %v", got, err)
 	}
-	if _, err := mutate(t, g, admissiontest.Creating("pods", pod("unknown"))); err == nil || !strings.Contains(err.Error(), "the labels of namespace unknown are not known") {
+	if _, err := mutate(t, g, admissiontest.Creating("pods", pod("unknown"))); err == nil ||
+		!strings.Contains(err.Error(), "the labels of namespace unknown are not known") {
 		t.Errorf("a namespace without known labels: %v", err)
 	}
 	delete(w.objects, "Assign/pull")
@@ -212,14 +215,18 @@ func TestWhatIsOutOfReachIsNotMutated(t *testing.T) {
 	w.put("operator", fmt.Sprintf(assign, "pull", "{}"))
 	g := w.gate()
 	for _, r := range []*admission.Request{
-		admissiontest.Creating("pods", pod("shop"), admissiontest.By(&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}})),
+		admissiontest.Creating("pods", pod("shop"), admissiontest.By(&user.DefaultInfo{
+			Name:   "root",
+			Groups: []string{user.SystemPrivilegedGroup},
+		})),
 		admissiontest.Updating("pods", pod("shop"), pod("shop"), admissiontest.Subresource("status")),
 	} {
 		if got, err := mutate(t, g, r); got != "" || err != nil {
 			t.Errorf("%s: %q, %v", r.Subresource, got, err)
 		}
 	}
-	if got, _ := mutate(t, g, admissiontest.Updating("pods", pod("shop"), pod("shop"), admissiontest.Subresource("ephemeralcontainers"))); got != corev1.PullAlways {
+	if got, _ := mutate(t, g, admissiontest.Updating("pods", pod("shop"), pod("shop"),
+		admissiontest.Subresource("ephemeralcontainers"))); got != corev1.PullAlways {
 		t.Errorf("ephemeral containers: %q", got)
 	}
 	if w.asked == 0 {
@@ -238,7 +245,8 @@ func TestARequestReadsWhatThereIsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range []*admission.Request{
-		admissiontest.Creating("deployments", deployment()), admissiontest.Creating("pods", pod("shop"), admissiontest.By(&user.DefaultInfo{Name: "operator"})),
+		admissiontest.Creating("deployments", deployment()),
+		admissiontest.Creating("pods", pod("shop"), admissiontest.By(&user.DefaultInfo{Name: "operator"})),
 	} {
 		w.asked = 0
 		if err := chain.Mutate(t.Context(), r); err != nil {
@@ -255,7 +263,8 @@ func TestARequestReadsWhatThereIsOnce(t *testing.T) {
 
 func TestAnObjectOfAnotherShapeIsRefused(t *testing.T) {
 	w := newWorld(t)
-	w.put("operator", strings.ReplaceAll(strings.ReplaceAll(fmt.Sprintf(assign, "shape", "{}"), "Always", "{a: b}"), "imagePullPolicy", "image"))
+	w.put("operator", strings.ReplaceAll(strings.ReplaceAll(fmt.Sprintf(assign, "shape", "{}"), "Always", "{a: b}"), "imagePullPolicy",
+		"image"))
 	_, err := mutate(t, w.gate(), admissiontest.Creating("pods", pod("shop")))
 	if err == nil || !strings.Contains(err.Error(), "mutation by Assign shape: what they make of it is no Pod") {
 		t.Error(err)
@@ -356,7 +365,8 @@ func TestConstraintsAreAskedAboutWhatAnObjectImplies(t *testing.T) {
 	c := &constraint{mode: manifest.Enforce}
 	w.plugins = []admission.Plugin{c}
 	w.put("operator", fmt.Sprintf(template, ""))
-	if err := w.gate().Expansion().(admission.Validator).Validate(t.Context(), admissiontest.Creating("pods", pod("shop"))); err != nil || len(c.seen) > 0 {
+	if err := w.gate().Expansion().(admission.Validator).Validate(t.Context(), admissiontest.Creating("pods", pod("shop"))); err != nil ||
+		len(c.seen) > 0 {
 		t.Errorf("a pod itself: %v, asked %d times", err, len(c.seen))
 	}
 }

@@ -117,7 +117,8 @@ func TestProvidersAreAskedOnce(t *testing.T) {
 // TestNobodyIsAsked in the background: what is there stays.
 func TestNobodyIsAsked(t *testing.T) {
 	o := target(plugintest.Object(t, fmt.Sprintf(pod, "{image: x}")))
-	set := mutation.NewSet(read(t, mutator("Assign", "a", "spec.image", external("")), mutator("Assign", "b", "spec.owner", external(", dataSource: Username"))))
+	set := mutation.NewSet(read(t, mutator("Assign", "a", "spec.image", external("")),
+		mutator("Assign", "b", "spec.owner", external(", dataSource: Username"))))
 	if _, err := set.Mutate(o); err != nil || !reflect.DeepEqual(o.Object["spec"], map[string]any{"image": "x"}) {
 		t.Errorf("%v, error %v", o.Object["spec"], err)
 	}
@@ -148,7 +149,8 @@ func TestBadExternalData(t *testing.T) {
 			t.Errorf("it is taken:\n%s", text)
 		}
 	}
-	if m, err := mutation.Read(plugintest.Object(t, mutator("AssignMetadata", "a", "metadata.labels.owner", external(", dataSource: Username")))); err != nil || m.Provider() != "p" {
+	if m, err := mutation.Read(plugintest.Object(t, mutator("AssignMetadata", "a", "metadata.labels.owner",
+		external(", dataSource: Username")))); err != nil || m.Provider() != "p" {
 		t.Errorf("%v", err)
 	}
 }

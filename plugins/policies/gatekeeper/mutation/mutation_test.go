@@ -115,7 +115,8 @@ func TestMutatorsChangeObjects(t *testing.T) {
 		},
 		"an image's tag": {
 			[]string{mutator("AssignImage", "a", "spec.containers[name: *].image", "{assignTag: ':v2'}")},
-			"{containers: [{name: a, image: 'reg.example.com:5000/a/nginx'}]}", "{containers: [{name: a, image: 'reg.example.com:5000/a/nginx:v2'}]}", false,
+			"{containers: [{name: a, image: 'reg.example.com:5000/a/nginx'}]}",
+			"{containers: [{name: a, image: 'reg.example.com:5000/a/nginx:v2'}]}", false,
 		},
 		"one builds on another that comes later": {
 			[]string{
@@ -132,7 +133,9 @@ func TestMutatorsChangeObjects(t *testing.T) {
 			"{}", "{priority: 2}", false,
 		},
 		"a label": {
-			[]string{mutator("AssignMetadata", "a", "metadata.labels.owner", "{assign: {fromMetadata: {field: name}}}")}, "{}", "{team: x, owner: a}", true,
+			[]string{mutator("AssignMetadata", "a", "metadata.labels.owner", "{assign: {fromMetadata: {field: name}}}")},
+			"{}",
+			"{team: x, owner: a}", true,
 		},
 		"a label that is there": {
 			[]string{mutator("AssignMetadata", "a", "metadata.labels.team", "{assign: {value: z}}")}, "{}", "{team: x}", true,
@@ -202,7 +205,10 @@ func TestKindsThatNoMutatorChanges(t *testing.T) {
 	match := func(text, kinds string) string {
 		return text + "  match: {kinds: [{apiGroups: [apps], kinds: " + kinds + "}]}\n"
 	}
-	pods, deployments := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
+	pods, deployments := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, schema.GroupVersionKind{
+		Group: "apps", Version: "v1",
+		Kind: "Deployment",
+	}
 	for name, c := range map[string]struct {
 		text              string
 		pods, deployments bool
@@ -271,16 +277,17 @@ func TestConflictsNameAllOfThem(t *testing.T) {
 
 func TestWhatIsWrongWithAMutatorIsNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		mutator("Assign", "a", "", "{assign: {value: x}}"):                                                             "spec.location: it is missing",
-		mutator("Assign", "a", "spec.containers[name: x", "{assign: {value: x}}"):                                      "spec.location",
-		mutator("Assign", "a", "spec.x.", "{assign: {value: x}}"):                                                      "spec.location",
-		mutator("Assign", "a", strings.Repeat("x", 2000), "{assign: {value: x}}"):                                      "1024 are the most",
-		mutator("Assign", "a", "kind", "{assign: {value: x}}"):                                                         "it says what the object is",
-		mutator("Assign", "a", "metadata.labels.x", "{assign: {value: x}}"):                                            "AssignMetadata adds labels",
-		mutator("Assign", "a", "spec.containers[name: x].name", "{assign: {value: x}}"):                                "the key \"name\"",
-		mutator("Assign", "a", "spec.containers[name: '*']", "{assign: {value: {name: x}}}"):                           "",
-		mutator("Assign", "a", "spec.containers[name: *]", "{assign: {value: {name: x}}}"):                             "all items of a list",
-		mutator("Assign", "a", "spec.containers[name: x]", "{assign: {value: {name: y}}}"):                             "spec.parameters.assign.value.name: expected x",
+		mutator("Assign", "a", "", "{assign: {value: x}}"):                                   "spec.location: it is missing",
+		mutator("Assign", "a", "spec.containers[name: x", "{assign: {value: x}}"):            "spec.location",
+		mutator("Assign", "a", "spec.x.", "{assign: {value: x}}"):                            "spec.location",
+		mutator("Assign", "a", strings.Repeat("x", 2000), "{assign: {value: x}}"):            "1024 are the most",
+		mutator("Assign", "a", "kind", "{assign: {value: x}}"):                               "it says what the object is",
+		mutator("Assign", "a", "metadata.labels.x", "{assign: {value: x}}"):                  "AssignMetadata adds labels",
+		mutator("Assign", "a", "spec.containers[name: x].name", "{assign: {value: x}}"):      "the key \"name\"",
+		mutator("Assign", "a", "spec.containers[name: '*']", "{assign: {value: {name: x}}}"): "",
+		mutator("Assign", "a", "spec.containers[name: *]", "{assign: {value: {name: x}}}"):   "all items of a list",
+		mutator("Assign", "a", "spec.containers[name: x]",
+			"{assign: {value: {name: y}}}"): "spec.parameters.assign.value.name: expected x",
 		mutator("Assign", "a", "spec.containers[name: x]", "{assign: {fromMetadata: {field: name}}}"):                  "an object, as value",
 		mutator("Assign", "a", "spec.x", "{assign: {}}"):                                                               "one of value, fromMetadata and externalData",
 		mutator("Assign", "a", "spec.x", "{assign: {value: 1, fromMetadata: {field: name}}}"):                          "one of value, fromMetadata and externalData",
@@ -300,7 +307,8 @@ func TestWhatIsWrongWithAMutatorIsNamed(t *testing.T) {
 		strings.Replace(mutator("Assign", "a", "spec.x", "{assign: {value: 1}}"), "versions: [v1], ", "", 1):           "spec.applyTo[0]",
 		mutator("Assign", "a", "spec.x", "{assign: {value: 1}}") + "  match: {scope: Clusters}\n":                      "spec.match.scope",
 		mutator("Assign", "a", "spec.x", "{assign: {value: 1}}") + "  match: {source: Elsewhere}\n":                    "spec.match.source",
-		mutator("Assign", "a", "spec.x", "{assign: {value: 1}}") + "  match: {names: [x]}\n":                           `spec.match: the field "names"`,
+		mutator("Assign", "a", "spec.x", "{assign: {value: 1}}") +
+			"  match: {names: [x]}\n": `spec.match: the field "names"`,
 	} {
 		if want == "" {
 			continue
@@ -324,7 +332,8 @@ func TestAnObjectOfAnotherShapeIsAnErrorThatNamesTheMutator(t *testing.T) {
 func TestWhatIsPutIntoAnObjectIsBounded(t *testing.T) {
 	items := strings.Repeat("{name: x}, ", 2000)
 	o := plugintest.Object(t, fmt.Sprintf(pod, "{containers: ["+items+"]}"))
-	set := mutation.NewSet(read(t, mutator("Assign", "a", "spec.containers[name: *].image", "{assign: {value: "+strings.Repeat("x", 100_000)+"}}")))
+	set := mutation.NewSet(read(t, mutator("Assign", "a", "spec.containers[name: *].image",
+		"{assign: {value: "+strings.Repeat("x", 100_000)+"}}")))
 	if _, err := set.Mutate(target(o)); err == nil || !strings.Contains(err.Error(), "bytes are put into the object") {
 		t.Errorf("%v", err)
 	}
@@ -340,10 +349,14 @@ func TestWhatIsPutIntoAnObjectIsBounded(t *testing.T) {
 }
 
 func FuzzMutators(f *testing.F) {
-	for _, location := range []string{"spec.containers[name: *].image", `metadata.labels."x/y"`, "spec.containers[name: side]", "spec.ports[port: 80].name"} {
+	for _, location := range []string{
+		"spec.containers[name: *].image", `metadata.labels."x/y"`, "spec.containers[name: side]",
+		"spec.ports[port: 80].name",
+	} {
 		f.Add(mutator("Assign", "a", location, "{pathTests: [{subPath: spec, condition: MustExist}], assign: {value: {name: side}}}"), fmt.Sprintf(pod, "{containers: [{name: a}]}"))
 	}
-	f.Add(mutator("AssignImage", "a", "spec.containers[name: *].image", "{assignDomain: a.b, assignPath: c, assignTag: ':d'}"), fmt.Sprintf(pod, "{containers: [{image: x}]}"))
+	f.Add(mutator("AssignImage", "a", "spec.containers[name: *].image", "{assignDomain: a.b, assignPath: c, assignTag: ':d'}"),
+		fmt.Sprintf(pod, "{containers: [{image: x}]}"))
 	f.Add(mutator("ModifySet", "a", "spec.x", "{operation: prune, values: {fromList: [1, {a: b}]}}"), fmt.Sprintf(pod, "{x: [1, 2]}"))
 	f.Fuzz(func(t *testing.T, text, about string) {
 		var trees [2]map[string]any

@@ -88,7 +88,8 @@ func value(text json.RawMessage) (out any, err error) {
 func (a *assigned) read() (*assign, error) {
 	const at = "spec.parameters.assign"
 	given := 0
-	for _, is := range []bool{a != nil && len(a.Value) > 0 && !bytes.Equal(a.Value, []byte("null")), a != nil && a.FromMetadata != nil, a != nil && len(a.ExternalData) > 0} {
+	for _, is := range []bool{a != nil && len(a.Value) > 0 && !bytes.Equal(a.Value, []byte("null")), a != nil &&
+		a.FromMetadata != nil, a != nil && len(a.ExternalData) > 0} {
 		if is {
 			given++
 		}

@@ -144,7 +144,8 @@ func (c *Compiler) Policy(s Spec) (*Policy, error) {
 		p.messages = append(p.messages, message)
 	}
 	for i, a := range s.AuditAnnotations {
-		p.annotations = append(p.annotations, compile(fmt.Sprintf("auditAnnotations[%d].valueExpression", i), a.ValueExpression, cel.StringType, cel.NullType))
+		p.annotations = append(p.annotations, compile(fmt.Sprintf("auditAnnotations[%d].valueExpression", i), a.ValueExpression, cel.StringType,
+			cel.NullType))
 	}
 	return p, errors.Join(errs...)
 }

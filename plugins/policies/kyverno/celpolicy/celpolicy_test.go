@@ -20,7 +20,10 @@ func evaluate(ctx context.Context, t *testing.T, expression string, variables ..
 		t.Fatal(err)
 	}
 	p, err := c.Policy(celpolicy.Spec{
-		Variables: variables, Validations: []admissionregistrationv1.Validation{{Expression: expression, MessageExpression: "'it is ' + object.name"}},
+		Variables: variables, Validations: []admissionregistrationv1.Validation{{
+			Expression:        expression,
+			MessageExpression: "'it is ' + object.name",
+		}},
 	})
 	if err != nil {
 		return "", err
@@ -49,7 +52,8 @@ func TestTheFunctionsOfKyverno(t *testing.T) {
 		`object.name.orValue("y") == "x" && object.?other.orValue("y") == "y"`,
 		`variables.twice[1] == 4`,
 	} {
-		failed, err := evaluate(t.Context(), t, expression, admissionregistrationv1.Variable{Name: "twice", Expression: "object.list.map(n, n * 2)"})
+		failed, err := evaluate(t.Context(), t, expression,
+			admissionregistrationv1.Variable{Name: "twice", Expression: "object.list.map(n, n * 2)"})
 		if failed != "" || err != nil {
 			t.Errorf("%s: %q, %v", expression, failed, err)
 		}

@@ -145,7 +145,8 @@ func computing() cel.EnvOption {
 		_, err := name.ParseReference(s)
 		return types.Bool(err == nil)
 	}, "isImage")...)
-	options = append(options, ofString(cel.MapType(cel.StringType, cel.StringType), serviceAccount, "parseServiceAccount", "user.parseServiceAccount")...)
+	options = append(options, ofString(cel.MapType(cel.StringType, cel.StringType), serviceAccount, "parseServiceAccount",
+		"user.parseServiceAccount")...)
 	hex := func(b []byte) ref.Val { return types.String(hex.EncodeToString(b)) }
 	options = append(options, ofString(cel.StringType, func(s string) ref.Val {
 		sum := sha256.Sum256([]byte(s))
@@ -186,6 +187,7 @@ type named struct{ t *cel.Type }
 func (n named) ConvertToNative(t reflect.Type) (any, error) {
 	return nil, fmt.Errorf("%s is no %s", n.t, t)
 }
+
 func (n named) ConvertToType(t ref.Type) ref.Val {
 	return types.NewErr("%s is no %s", n.t, t.TypeName())
 }
@@ -203,7 +205,10 @@ func serviceAccount(user string) ref.Val {
 			namespace, account = "", ""
 		}
 	}
-	return types.DefaultTypeAdapter.NativeToValue(map[string]string{"Name": account, "Namespace": namespace, "name": account, "namespace": namespace})
+	return types.DefaultTypeAdapter.NativeToValue(map[string]string{
+		"Name": account, "Namespace": namespace, "name": account,
+		"namespace": namespace,
+	})
 }
 
 // largestText bounds what is decoded, in bytes.

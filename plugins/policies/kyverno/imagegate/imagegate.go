@@ -163,7 +163,8 @@ func (*Gate) Name() string { return Name }
 
 // Handles implements admission.Plugin.
 func (*Gate) Handles(r *admission.Request) bool {
-	return r.Resource.Group != kyverno.Group && r.Resource.Group != manifest.APIGroup && !matching.IsConfiguration(r) && !matching.IsReview(r) &&
+	return r.Resource.Group != kyverno.Group && r.Resource.Group != manifest.APIGroup && !matching.IsConfiguration(r) &&
+		!matching.IsReview(r) &&
 		!pointadmission.OutOfReach(r)
 }
 
@@ -290,7 +291,8 @@ func (s *standing) act(r *admission.Request, text string) error {
 
 // failed does what the failure policy says of a policy that could not be evaluated.
 func (g *Gate) failed(ctx context.Context, p *standing, r *admission.Request, err error) error {
-	g.cfg.Logger.WarnContext(ctx, "a policy about images could not be evaluated", "kind", p.Kind, "policy", p.Key(), "resource", r.Resource.Resource,
+	g.cfg.Logger.WarnContext(ctx, "a policy about images could not be evaluated", "kind", p.Kind, "policy", p.Key(), "resource",
+		r.Resource.Resource,
 		"namespace", r.Namespace, "name", r.Name, "error", err)
 	if p.Ignore {
 		return nil

@@ -90,7 +90,10 @@ func (namespaces) List(labels.Selector) ([]*corev1.Namespace, error) { return ni
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, serve: registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))), secrets: map[string]map[string][]byte{}, tenants: dial.Public(nil, nil)}
+	w := &world{
+		t: t, serve: registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))),
+		secrets: map[string]map[string][]byte{}, tenants: dial.Public(nil, nil),
+	}
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.serve.ServeHTTP(rw, r) }))
 	t.Cleanup(server.Close)
 	w.host = strings.TrimPrefix(server.URL, "http://")
@@ -252,7 +255,8 @@ func (w *world) try(kind, image string) (string, *admission.Request, error) {
 	path := []string{"spec", "containers"}
 	if kind == "Deployment" {
 		tree["apiVersion"], tree["kind"], tree["spec"] = "apps/v1", kind, map[string]any{"template": map[string]any{"spec": pod}}
-		r.Kind, r.Resource = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: kind}, schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+		r.Kind, r.Resource = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: kind},
+			schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 		path = []string{"spec", "template", "spec", "containers"}
 	}
 	r.Object = object.FromTree(object.Unstructured{GVK: r.Kind}, tree)
@@ -298,7 +302,8 @@ func TestSignedImagesAreAdmittedByTheirDigest(t *testing.T) {
 			t.Errorf("%s: %s, expected %s", kind, image, want)
 		}
 		_, _, err = w.try(kind, w.host+"/bad:1")
-		w.wants(kind, err, "ImageValidatingPolicy 'signed' denied request: not signed by the team: image "+w.host+"/bad:1@"+bad.DigestStr()+", attestor team: there is no signature")
+		w.wants(kind, err, "ImageValidatingPolicy 'signed' denied request: not signed by the team: image "+
+			w.host+"/bad:1@"+bad.DigestStr()+", attestor team: there is no signature")
 	}
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -461,7 +466,8 @@ func TestHostileRegistries(t *testing.T) {
 		began := time.Now()
 		_, _, err := w.try("Pod", w.host+"/app:1")
 		w.wants(what, err, c.want)
-		if err != nil && (strings.Contains(err.Error(), "s3cr3t") || strings.Contains(err.Error(), "169.254")) || time.Since(began) > 30*time.Second {
+		if err != nil && (strings.Contains(err.Error(), "s3cr3t") || strings.Contains(err.Error(), "169.254")) ||
+			time.Since(began) > 30*time.Second {
 			t.Errorf("%s: %v, after %s", what, err, time.Since(began))
 		}
 	}
@@ -475,7 +481,8 @@ func TestHostileRegistries(t *testing.T) {
 	d := w.push("many:1")
 	image := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	for i := range 65 {
-		if image, err = mutate.Append(image, mutate.Addendum{Layer: static.NewLayer(fmt.Append(nil, i), "application/vnd.dev.cosign.simplesigning.v1+json")}); err != nil {
+		if image, err = mutate.Append(image, mutate.Addendum{Layer: static.NewLayer(fmt.Append(nil, i),
+			"application/vnd.dev.cosign.simplesigning.v1+json")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -500,7 +507,8 @@ func TestAPolicyMayDoWhatItsWriterMay(t *testing.T) {
 		}
 		inner.ServeHTTP(rw, r)
 	})
-	w.secrets["kyverno/pull"] = map[string][]byte{".dockerconfigjson": fmt.Appendf(nil, `{"auths":{%q:{"username":"ann","password":"s3cr3t"}}}`, w.host)}
+	w.secrets["kyverno/pull"] = map[string][]byte{".dockerconfigjson": fmt.Appendf(nil,
+		`{"auths":{%q:{"username":"ann","password":"s3cr3t"}}}`, w.host)}
 	w.policy(bySignature)
 	_, _, err := w.try("Pod", w.host+"/app:1")
 	w.wants("without credentials", err, "wants other credentials (spec.credentials.secrets)")

@@ -221,7 +221,8 @@ func (p *Policy) Judge(ctx context.Context, w *World, r *admission.Request, veri
 
 // bounded ends what takes too long.
 func (p *Policy) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("it took longer than %s (spec.webhookConfiguration.timeoutSeconds): %w", p.timeout, context.DeadlineExceeded))
+	return context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("it took longer than %s (spec.webhookConfiguration.timeoutSeconds): %w",
+		p.timeout, context.DeadlineExceeded))
 }
 
 func (s *session) judge(r *admission.Request, view *matching.View, out *Outcome) (against string, err error) {

@@ -36,7 +36,8 @@ var compiler = sync.OnceValues(func() (*celpolicy.Compiler, error) {
 		cel.Variable(attestationsVariable, cel.MapType(cel.StringType, cel.StringType)),
 		cel.Variable(sessionVariable, sessionType),
 		function("verifyImageSignatures", cel.IntType, (*session).verifySignatures, cel.StringType, cel.ListType(cel.DynType)),
-		function("verifyAttestationSignatures", cel.IntType, (*session).verifyAttestations, cel.StringType, cel.StringType, cel.ListType(cel.DynType)),
+		function("verifyAttestationSignatures", cel.IntType, (*session).verifyAttestations, cel.StringType, cel.StringType,
+			cel.ListType(cel.DynType)),
 		function("getImageData", cel.DynType, (*session).imageData, cel.StringType),
 		function("extractPayload", cel.DynType, (*session).payload, cel.StringType, cel.StringType),
 	)

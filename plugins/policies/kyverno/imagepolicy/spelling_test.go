@@ -20,7 +20,8 @@ func TestAnImageIsOneInAllItsSpellings(t *testing.T) {
 		"index.docker.io/library/nginx:1": "docker.io/library/nginx:1", "localhost:5000/app": "localhost:5000/app", "no image at all": "",
 	} {
 		got := spellings(image)
-		if got[0] != image || want != "" && want != image && !slices.Contains(got, want) || (want == "" || want == image) && len(got) != 1 && got[1] != want {
+		if got[0] != image || want != "" && want != image && !slices.Contains(got, want) || (want == "" || want == image) && len(got) != 1 &&
+			got[1] != want {
 			t.Errorf("%s: %q, want %q besides", image, got, want)
 		}
 	}
@@ -45,7 +46,8 @@ func FuzzSpellings(f *testing.F) {
 				t.Fatalf("%q is also called %q, which is none: %v", image, one, err)
 			}
 			if again.Identifier() != ref.Identifier() || again.Context().RepositoryStr() != ref.Context().RepositoryStr() ||
-				!strings.EqualFold(strings.TrimSuffix(again.Context().RegistryStr(), ":443"), strings.TrimSuffix(ref.Context().RegistryStr(), ":443")) &&
+				!strings.EqualFold(strings.TrimSuffix(again.Context().RegistryStr(), ":443"),
+					strings.TrimSuffix(ref.Context().RegistryStr(), ":443")) &&
 					again.Context().RegistryStr() != name.DefaultRegistry {
 				t.Errorf("%q is also called %q, which is another image", image, one)
 			}

@@ -72,7 +72,7 @@ func FuzzCode(f *testing.F) {
 	}
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, archive []byte) {
-		top, err := os.MkdirTemp("", "wasmplane-fuzz-") // t.TempDir is slow
+		top, err := os.MkdirTemp("", "wasmplane-fuzz-") //nolint:usetesting // t.TempDir is slow
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,12 +28,14 @@ import (
 // MetricsGroup is the group of what nodes and pods use.
 const MetricsGroup = kinds.MetricsGroup
 
-// What rows of the table are made of.
-type (
-	Group       = kinds.Group
-	Strategy    = kinds.Strategy
-	Subresource = kinds.Subresource
-)
+// Group is one API group with its served versions, preferred first.
+type Group = kinds.Group
+
+// Strategy is what upstream's strategies of one resource or subresource do.
+type Strategy = kinds.Strategy
+
+// Subresource is one row below a resource.
+type Subresource = kinds.Subresource
 
 // Resource is one row of the table that the registry and the server are built from.
 type Resource struct {

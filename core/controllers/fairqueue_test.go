@@ -55,7 +55,7 @@ func TestATenantsKeysKeepNobodyWaiting(t *testing.T) {
 
 // embedding is a key with more to it.
 type embedding struct {
-	rule bool
+	_ bool
 	Key
 }
 

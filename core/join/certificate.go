@@ -249,7 +249,7 @@ func (r *Renewal) Run(ctx context.Context) error {
 			r.log.ErrorContext(ctx, "the new authority did not sign yet; it is asked again", "certificate", r.config.Name, "error", err)
 		}
 	}
-	return nil
+	return nil //nolint:nilerr // it was told to end
 }
 
 // until renews until ctx ends, or another authority signs.

@@ -230,7 +230,7 @@ func (m Member) Refresh(ctx context.Context, dir string, own *rest.Config) (Memb
 	defer cancel()
 	about, err := kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, bootstrap.ClusterConfigMap, metav1.GetOptions{})
 	if err != nil {
-		return m, nil //nolint:nilerr // it works with what it knows, and asks again at the next start
+		return m, nil // it works with what it knows, and asks again at the next start
 	}
 	now := m
 	now.PodCIDR = grown(m.PodCIDR, about.Data[bootstrap.ClusterPodCIDR])

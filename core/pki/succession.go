@@ -51,7 +51,7 @@ const (
 	Dropping Step = "drop"
 )
 
-// ErrNotGiven: the folder has no successor yet, and none was given.
+// ErrNotGiven is the error where the folder has no successor yet, and none was given.
 var ErrNotGiven = errors.New("the new authority was not given")
 
 // Successor are the authorities that are to follow, in PEM, with their keys: those of
@@ -206,6 +206,7 @@ func (a *Authority) follow(step Step, to string, s *Successor) error {
 		if step == Signing {
 			return nil
 		}
+	default: // what was begun, if anything was, is taken back
 	}
 	for _, c := range both {
 		if err := a.forget(c); err != nil {

@@ -166,7 +166,7 @@ func (v *Virtual) ask(ctx context.Context, h *held) {
 		}
 		if h.gang != nil {
 			if st.IsSuccess() {
-				st = v.s.prepare(h.ctx, h.profile, h.item, h.decision)
+				st = v.s.prepare(h.ctx, h.profile, h.item, h.decision) //nolint:contextcheck // the attempt has its own, which its pod ends
 			}
 			h.permitted, h.voted = st, true
 			if h.gang.Vote(st.IsSuccess()); st.IsSuccess() && !h.gang.Decided() {

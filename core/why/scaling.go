@@ -41,7 +41,7 @@ func (e *explainer) autoscaler(name string) *Answer {
 		return stuck("it does nothing while %s has 0 replicas", target).
 			or("give it a replica", "kubectl scale %s -n %s --replicas=%d", target, e.in, max(1, wanted(h.Spec.MinReplicas)))
 	case active.Status == corev1.ConditionFalse:
-		return e.noMetrics(h, target, active.Message)
+		return e.noMetrics(target, active.Message)
 	case limited.Status == corev1.ConditionTrue && limited.Reason == "TooManyReplicas":
 		return stuck("it would have more than %d replicas of %s, its maxReplicas", h.Spec.MaxReplicas, target).
 			or("allow it more", `kubectl patch hpa %s -n %s --type=merge -p '{"spec":{"maxReplicas":%d}}'`, name, e.in, 2*h.Spec.MaxReplicas)
@@ -63,7 +63,7 @@ func (e *explainer) noTarget(h *autoscalingv2.HorizontalPodAutoscaler, a *Answer
 }
 
 // noMetrics: it does not know how busy the pods are.
-func (e *explainer) noMetrics(h *autoscalingv2.HorizontalPodAutoscaler, target, message string) *Answer {
+func (e *explainer) noMetrics(target, message string) *Answer {
 	if _, about, ok := strings.Cut(message, "missing request for "); ok {
 		what, where, _ := strings.Cut(about, " in container ")
 		container, _, _ := strings.Cut(where, " ")

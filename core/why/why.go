@@ -138,7 +138,7 @@ func Explain(ctx context.Context, c *Cluster, kind, namespace, name string) (*An
 	return a, nil
 }
 
-// NotFoundError: there is no such object, as far as could be read.
+// NotFoundError is the error where there is no such object, as far as could be read.
 type NotFoundError struct {
 	Kind, Namespace, Name string
 	Unread                []string

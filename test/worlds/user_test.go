@@ -58,7 +58,7 @@ func (a *asked) something() {
 		a.removePod(have)
 	case a.w.chance(6):
 		a.cordon()
-	case a.w.chance(6):
+	case a.w.chance(6): //nolint:revive // chance is asked anew
 		a.recycle()
 	case a.w.chance(4):
 		a.giveUp()

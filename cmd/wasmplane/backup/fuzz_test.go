@@ -35,7 +35,7 @@ func FuzzKeys(f *testing.F) {
 		if err := z.Close(); err != nil {
 			t.Fatal(err)
 		}
-		top, err := os.MkdirTemp("", "wasmplane-fuzz-") // t.TempDir is slow
+		top, err := os.MkdirTemp("", "wasmplane-fuzz-") //nolint:usetesting // t.TempDir is slow
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -247,7 +247,7 @@ func keepName(cfg *config.Configuration, f *pflag.FlagSet, s *settings) error {
 	case err != nil && by == "":
 		return fmt.Errorf("%w; say which cluster it is by --cluster-name, and what is there is written anew", err)
 	case err != nil || recorded == "" || recorded == cfg.Cluster.Name:
-		return nil
+		return nil //nolint:nilerr // a record that cannot be read is written anew by the name that was said
 	case by != "":
 		return fmt.Errorf("%s is %q, but the data directory %s holds the cluster %q, by whose name its containers, network and rules on this machine go: leave the name out (or say %s), choose another --data-dir for another cluster, or remove this one first (wasmplane down --purge --data-dir %s)",
 			by, cfg.Cluster.Name, dir, recorded, recorded, dir)

@@ -50,7 +50,7 @@ func machineFiles(o Options, r *redactor) []File {
 		{
 			Name: "process.txt", About: "the process that has the data directory: arguments, limits, cgroup",
 			Write: func(_ context.Context, w io.Writer) error {
-				return process(w, dir)
+				return process(w, dir) //nolint:contextcheck // it reads a few files
 			},
 		},
 		{Name: "machine/kernel.txt", About: "kernel, distribution, processors, memory, load, limits", Write: readAll(

@@ -128,22 +128,22 @@ func TestAProcessOfAnotherUserIsNotRunAnew(t *testing.T) {
 	fails(t, "another's", runsAs(os.Getpid(), os.Geteuid()+1), "upgrade it as the user whose it is")
 }
 
-func archive(t testing.TB, names ...string) []byte {
-	t.Helper()
+func archive(tb testing.TB, names ...string) []byte {
+	tb.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
 	for _, name := range names {
 		text := "content of " + name
 		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(text)), Mode: 0o755}); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if _, err := w.Write([]byte(text)); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	if err := errors.Join(w.Close(), z.Close()); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b.Bytes()
 }

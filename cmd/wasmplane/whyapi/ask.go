@@ -15,7 +15,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/why"
 )
 
-// ErrNotOffered: the server has no such API, or does not let this user ask.
+// ErrNotOffered is the error where the server has no such API, or does not let this user ask.
 var ErrNotOffered = errors.New("the server does not answer why")
 
 // Ask has the server answer.

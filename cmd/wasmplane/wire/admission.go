@@ -97,7 +97,7 @@ func newAdmission(ctx context.Context, b base, plugins *extensions, chain *authz
 		})
 		list = append(list, g.Mutation(), g.Expansion())
 	}
-	images, err := b.images(plugins.Plugins, guard.Rights)
+	images, err := b.images(guard.Rights)
 	if err != nil {
 		return nil, err
 	}

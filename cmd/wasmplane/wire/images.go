@@ -13,7 +13,7 @@ import (
 )
 
 // images has Kyverno's policies about images take part in admission; nil where they are not in force.
-func (b base) images(plugins *process.Plugins, checker *rights.Checker) (*imagegate.Gate, error) {
+func (b base) images(checker *rights.Checker) (*imagegate.Gate, error) {
 	if !slices.Contains(b.Options.Config.PolicyKinds, policyobject.Kyverno) {
 		return nil, nil
 	}

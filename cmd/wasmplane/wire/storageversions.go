@@ -38,7 +38,7 @@ func (s *server) serversOfOtherVersions(ctx context.Context) (string, error) {
 	for _, p := range peers.Ask(ctx, cfg, addresses...) {
 		switch {
 		case p.Err != nil:
-			return fmt.Sprintf("server %s does not answer, or is not ready", p.Called()), nil
+			return fmt.Sprintf("server %s does not answer, or is not ready", p.Called()), nil //nolint:nilerr // it is the answer
 		case p.Server.Version != s.Options.Version || p.Server.Kubernetes != version.Get().GitVersion:
 			return fmt.Sprintf("server %s is of version %s", p.Called(), p.Server.Version), nil
 		}

@@ -14,9 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/wasmplane/wasmplane/core/dial/dialtest"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"github.com/wasmplane/wasmplane/core/dial/dialtest"
 )
 
 // knower is a service that knows tokens.

@@ -3,6 +3,7 @@
 package reconcilehost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,7 +76,7 @@ func TestADeletionIsGuarded(t *testing.T) {
 	w := newWorld(t, deployment("web", nil))
 	h := start(t, w)
 	var once sync.Once
-	w.PrependReactor("delete", "deployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	w.PrependReactor("delete", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
 		conflict := false
 		once.Do(func() { conflict = true })
 		if conflict {
@@ -98,7 +99,7 @@ func TestADeletionIsGuarded(t *testing.T) {
 	controllertest.Eventually(t, func() error {
 		_, err := w.Resource(deployments).Namespace("default").Get(context.WithoutCancel(t.Context()), "web", metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the Deployment is there: %v", err)
+			return fmt.Errorf("reading the Deployment, which is to be gone: %w", cmp.Or(err, errors.New("it is there")))
 		}
 		return nil
 	})

@@ -176,7 +176,7 @@ func review(kube kubernetes.Interface) Permitted {
 			switch {
 			case apierrors.IsForbidden(err):
 				// The question is refused, not the account: no reason to take it for an answer.
-				return fmt.Errorf("asking whether service account %s/%s may %s %s: %s", namespace, name, verb, r.GroupResource(), err.Error()) //nolint:errorlint // see above
+				return fmt.Errorf("asking whether service account %s/%s may %s %s: %s", namespace, name, verb, r.GroupResource(), err.Error())
 			case err != nil:
 				return fmt.Errorf("asking whether service account %s/%s may %s %s: %w", namespace, name, verb, r.GroupResource(), err)
 			case !sar.Status.Allowed:

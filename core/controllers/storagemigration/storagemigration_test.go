@@ -255,7 +255,7 @@ func system(age time.Duration) *corev1.Namespace {
 	}}
 }
 
-func record(c *controllertest.Cluster, t *testing.T) map[string]string {
+func record(t *testing.T, c *controllertest.Cluster) map[string]string {
 	t.Helper()
 	m, err := c.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(t.Context(), Record, metav1.GetOptions{})
 	if err != nil {
@@ -284,7 +284,7 @@ func TestAnUpgradeMigratesWhatIsStoredInAnotherVersion(t *testing.T) {
 		if got := asked(); len(got) != 1 || got[0] != "secrets" {
 			t.Fatalf("%v are migrated, want secrets", got)
 		}
-		if record(c, t)["secrets"] != "old" {
+		if record(t, c)["secrets"] != "old" {
 			t.Error("the record speaks of a migration that is not done")
 		}
 		all, err := c.Client.StoragemigrationV1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{})
@@ -301,7 +301,7 @@ func TestAnUpgradeMigratesWhatIsStoredInAnotherVersion(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if record(c, t)["secrets"] != "new" {
+		if record(t, c)["secrets"] != "new" {
 			t.Error("the record does not have the new version")
 		}
 		if all, err = c.Client.StoragemigrationV1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{}); err != nil ||
@@ -332,7 +332,7 @@ func TestWhichClustersHaveSomethingToMigrate(t *testing.T) {
 				if got := asked(); len(got) != c.want {
 					t.Errorf("%v are migrated, want %d resources", got, c.want)
 				}
-				if has := record(cluster, t); c.want == 0 && has["secrets"] != "new" || c.want > 0 && len(has) > 0 {
+				if has := record(t, cluster); c.want == 0 && has["secrets"] != "new" || c.want > 0 && len(has) > 0 {
 					t.Errorf("the record is %v", has)
 				}
 			})

@@ -56,7 +56,7 @@ func (u *Upgrade) Run(ctx context.Context) error {
 		done, err := u.step(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // it was told to end
 		case err != nil:
 			u.Log.WarnContext(ctx, "whether objects are to be stored in another version is not known yet; it is asked again", "error", err)
 		case done:

@@ -58,6 +58,7 @@ func Next(w World) (Phase, Wait) {
 		wait.Namespaces = w.Unpublished
 	case Announced:
 		wait.For = w.State.Since.Add(Grace).Sub(w.Now)
+	default: // the other phases wait for machines alone
 	}
 	all := Phases()
 	if i := slices.Index(all, w.State.Phase); i+1 < len(all) {
@@ -82,8 +83,9 @@ func followed(w World, m Machine) bool {
 		return slices.Contains(r.Trusts, w.To)
 	case Promoted, Announced:
 		return slices.Contains(r.Trusts, w.To) && signedBy(r, w.To)
+	default:
+		return slices.Equal(r.Trusts, []string{w.To}) && signedBy(r, w.To)
 	}
-	return slices.Equal(r.Trusts, []string{w.To}) && signedBy(r, w.To)
 }
 
 // signedBy tells that all certificates of a machine are signed by one authority.

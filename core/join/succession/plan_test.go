@@ -31,6 +31,7 @@ func (m *machine) follow(told Phase) {
 			m.trusts, m.signed = []string{"new", "old"}, "new"
 		case "drop":
 			m.trusts, m.signed = []string{"new"}, "new"
+		default: // there is nothing to do
 		}
 	case told == Published || told == Promoted:
 		m.trusts = []string{"old", "new"}

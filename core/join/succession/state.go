@@ -113,8 +113,9 @@ func (s State) Public() []byte {
 		return slices.Concat(s.From, s.To)
 	case Announced:
 		return slices.Concat(s.To, s.From)
+	default:
+		return s.To
 	}
-	return s.To
 }
 
 // Secret is s as an object.

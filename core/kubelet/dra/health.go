@@ -109,7 +109,7 @@ func (n *Node) follow(ctx context.Context, d *driver) {
 func (n *Node) listen(ctx context.Context, d *driver) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // the stream ends with it
-	var client healthv1.DRAResourceHealthClient = healthv1.NewDRAResourceHealthClient(d.conn)
+	client := healthv1.NewDRAResourceHealthClient(d.conn)
 	if d.health == healthv1alpha1.DRAResourceHealthService {
 		client = healthv1.V1Alpha1ClientWrapper{Client: healthv1alpha1.NewDRAResourceHealthClient(d.conn)}
 	}

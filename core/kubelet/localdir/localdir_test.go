@@ -3,6 +3,7 @@
 package localdir_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -237,7 +238,7 @@ func TestLargeCopiesKeepNoOtherVolumeUp(t *testing.T) {
 	})
 	w.eventually(func() error {
 		if there, err := d.Has("pvc-new"); err != nil || !there {
-			return fmt.Errorf("the new volume waits (%v)", err)
+			return fmt.Errorf("the new volume: %w", cmp.Or(err, errors.New("it waits")))
 		}
 		return nil
 	})

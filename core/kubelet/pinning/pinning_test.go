@@ -73,11 +73,11 @@ func machine() *allot.Machine {
 	return m
 }
 
-func manager(t testing.TB, dir string, change func(*pinning.Config)) (*pinning.Manager, *runtime, error) {
-	t.Helper()
+func manager(tb testing.TB, dir string, change func(*pinning.Config)) (*pinning.Manager, *runtime, error) {
+	tb.Helper()
 	devices, err := deviceplugin.New(deviceplugin.Config{RootDir: dir})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	r := &runtime{cpus: map[string]string{}}
 	cfg := pinning.Config{
@@ -90,11 +90,11 @@ func manager(t testing.TB, dir string, change func(*pinning.Config)) (*pinning.M
 	return m, r, err
 }
 
-func must(t testing.TB, dir string, change func(*pinning.Config)) (*pinning.Manager, *runtime) {
-	t.Helper()
-	m, r, err := manager(t, dir, change)
+func must(tb testing.TB, dir string, change func(*pinning.Config)) (*pinning.Manager, *runtime) {
+	tb.Helper()
+	m, r, err := manager(tb, dir, change)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return m, r
 }
@@ -110,11 +110,11 @@ func pod(name string, cpus ...string) *corev1.Pod {
 	return p
 }
 
-func set(t testing.TB, m *pinning.Manager, p *corev1.Pod, container string) string {
-	t.Helper()
+func set(tb testing.TB, m *pinning.Manager, p *corev1.Pod, container string) string {
+	tb.Helper()
 	cfg := &cri.ContainerConfig{Linux: &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{}}}
-	if err := m.Equip(t.Context(), p.UID, container, cfg); err != nil {
-		t.Fatal(err)
+	if err := m.Equip(tb.Context(), p.UID, container, cfg); err != nil {
+		tb.Fatal(err)
 	}
 	return strings.TrimSpace(cfg.GetLinux().GetResources().GetCpusetCpus() + " " + cfg.GetLinux().GetResources().GetCpusetMems())
 }
@@ -128,10 +128,10 @@ func refused(t *testing.T, m *pinning.Manager, p *corev1.Pod, reason, words stri
 	}
 }
 
-func given(t testing.TB, m *pinning.Manager, p *corev1.Pod) {
-	t.Helper()
-	if err := m.Allocate(t.Context(), p); err != nil {
-		t.Fatal(err)
+func given(tb testing.TB, m *pinning.Manager, p *corev1.Pod) {
+	tb.Helper()
+	if err := m.Allocate(tb.Context(), p); err != nil {
+		tb.Fatal(err)
 	}
 }
 

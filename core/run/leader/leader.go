@@ -69,7 +69,7 @@ func (e Election) lead(ctx context.Context, p *pace, work func(ctx context.Conte
 	renewing, finish := context.WithCancel(context.WithoutCancel(ctx))
 	working, stop := context.WithCancel(ctx)
 	defer stop()
-	defer context.AfterFunc(t.over, stop)()
+	defer context.AfterFunc(t.over, stop)() //nolint:contextcheck // the term ends the work too
 	renewed := run.Go("leader election", func() error { t.keep(renewing); return nil })
 	err := work(working)
 	lost := t.over.Err() != nil

@@ -60,7 +60,7 @@ func (t *term) keep(ctx context.Context) {
 	defer t.timer.Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(t.over, cancel)()
+	defer context.AfterFunc(t.over, cancel)() //nolint:contextcheck // the term ends it too
 	for run.Sleep(ctx, interval(t.lasts)) {
 		again := run.Backoff{First: t.lasts / 50, Longest: interval(t.lasts)}
 		for !t.renew(ctx) {

@@ -52,7 +52,7 @@ type Trial struct {
 	snap       *framework.Snapshot
 }
 
-// ErrNoProfile: the scheduler leaves the pod to another one.
+// ErrNoProfile is the error where the scheduler leaves the pod to another one.
 var ErrNoProfile = errors.New("no profile of the scheduler has the pod's spec.schedulerName")
 
 // profileOf is the profile by which a pod is scheduled.

@@ -59,7 +59,7 @@ func (j *judge) verify(ctx context.Context, p *imagepolicy.Policy, resource map[
 	case !o.Asked:
 		return &decision{result: skip}, nil
 	case o.Err != nil:
-		return &decision{result: broken, why: o.Err.Error()}, nil
+		return &decision{result: broken, why: o.Err.Error()}, nil //nolint:nilerr // it is the result
 	case against != "":
 		return &decision{result: fail, why: against}, nil
 	}

@@ -317,8 +317,9 @@ func kind(m fs.FileMode) canon.Variant {
 		return wasiio.Enum(1)
 	case fs.ModeDevice | fs.ModeCharDevice:
 		return wasiio.Enum(2)
+	default:
+		return wasiio.Enum(0)
 	}
-	return wasiio.Enum(0)
 }
 
 // status is the record descriptor-stat.

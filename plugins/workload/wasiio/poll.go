@@ -26,6 +26,7 @@ type Pollable interface {
 // Always is ready.
 type Always struct{}
 
+// Ready implements Pollable.
 func (Always) Ready() (bool, <-chan struct{}) { return true, nil }
 
 // subscription is a pollable of something that is another resource: it ends for itself.
@@ -122,7 +123,7 @@ type alarm struct {
 }
 
 // Timer is a pollable that is ready from a time on.
-func Timer(at time.Time) *alarm { return &alarm{at: at} }
+func Timer(at time.Time) Pollable { return &alarm{at: at} }
 
 func (a *alarm) Ready() (bool, <-chan struct{}) {
 	left := time.Until(a.at)

@@ -139,10 +139,16 @@ func splice(block bool) Function {
 // Direct is a sink that takes everything at once, or waits.
 type Direct struct{ W io.Writer }
 
+// Ready implements Sink: it is.
 func (Direct) Ready() (bool, <-chan struct{}) { return true, nil }
-func (Direct) Room() (int, error)             { return Most, nil }
-func (Direct) Flush(context.Context) error    { return nil }
 
+// Room implements Sink: there is always as much as a write may have.
+func (Direct) Room() (int, error) { return Most, nil }
+
+// Flush implements Sink: what was written is out.
+func (Direct) Flush(context.Context) error { return nil }
+
+// Push implements Sink.
 func (d Direct) Push(_ context.Context, b []byte) error {
 	_, err := d.W.Write(b)
 	return err
@@ -266,6 +272,7 @@ func Pump(name string, r io.Reader) *PipeSource {
 	})}
 }
 
+// Ready implements Source.
 func (s *PipeSource) Ready() (bool, <-chan struct{}) {
 	s.begin()
 	s.Lock()
@@ -273,6 +280,7 @@ func (s *PipeSource) Ready() (bool, <-chan struct{}) {
 	return len(s.data) > 0 || s.ended != nil || s.gone != nil, s.Watch()
 }
 
+// Pull implements Source.
 func (s *PipeSource) Pull(ctx context.Context, n int, block bool) ([]byte, error) {
 	s.begin()
 	b := make([]byte, n)
@@ -289,17 +297,20 @@ func (s *PipeSource) Pull(ctx context.Context, n int, block bool) ([]byte, error
 	}
 }
 
+// End implements Source: nobody reads any more.
 func (s *PipeSource) End() { s.Abandon(io.ErrClosedPipe) }
 
 // PipeSink is the end of a pipe that a component writes.
 type PipeSink struct{ *Pipe }
 
+// Ready implements Sink.
 func (s PipeSink) Ready() (bool, <-chan struct{}) {
 	s.Lock()
 	defer s.Unlock()
 	return len(s.data) < Most || s.gone != nil || s.ended != nil, s.Watch()
 }
 
+// Room implements Sink.
 func (s PipeSink) Room() (int, error) {
 	s.Lock()
 	defer s.Unlock()
@@ -312,6 +323,7 @@ func (s PipeSink) Room() (int, error) {
 	return Most - len(s.data), nil
 }
 
+// Push implements Sink.
 func (s PipeSink) Push(ctx context.Context, b []byte) error {
 	for {
 		n, changed, err := s.put(b)
@@ -326,7 +338,7 @@ func (s PipeSink) Push(ctx context.Context, b []byte) error {
 	}
 }
 
-// flush has nothing to do: what is in the pipe is on its way.
+// Flush implements Sink. It has nothing to do: what is in the pipe is on its way.
 func (s PipeSink) Flush(context.Context) error {
 	_, err := s.Room()
 	return err

@@ -272,7 +272,7 @@ func (s *socket) connect(to netip.AddrPort) error {
 	}
 	s.phase = connecting
 	run.Go("a connection", func() error {
-		conn, err := d.Dial(s.network(), to.String()) //nolint:noctx // bounded by its time-out
+		conn, err := d.Dial(s.network(), to.String())
 		s.Change(func() {
 			s.conn, s.failed, s.done = conn, err, true
 			if s.gone && conn != nil {
@@ -483,7 +483,7 @@ func resolve(name string) *names {
 		n.done, n.addresses = true, []netip.Addr{ip}
 		return n
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), wasiio.MostDial)
+	ctx, cancel := context.WithTimeout(context.Background(), wasiio.MostDial) //nolint:forbidigo // it outlives the call that asks; dropping the names ends it
 	n.cancel = cancel
 	run.Go("looking up a name", func() error {
 		defer cancel()

@@ -155,8 +155,12 @@ func TestWhatBreachesBounds(t *testing.T) {
 		{"any number may fail", bounds{failed: unbounded}, result{Failed: 1000}, 0},
 		{"one may fail, two did", bounds{failed: 1, calls: 1}, result{Failed: 2, CallsFailed: 2}, 2},
 		{"too long", bounds{}, result{Writes: 3 * second, Scheduler: 6 * second, Controllers: 6 * second, Service: 2 * second}, 4},
-		{"long, and allowed", bounds{writes: time.Minute, goesOn: time.Minute, service: time.Minute},
-			result{Writes: 30 * second, Scheduler: 30 * second, Controllers: 30 * second, Service: 30 * second}, 0},
+		{
+			"long, and allowed",
+			bounds{writes: time.Minute, goesOn: time.Minute, service: time.Minute},
+			result{Writes: 30 * second, Scheduler: 30 * second, Controllers: 30 * second, Service: 30 * second},
+			0,
+		},
 		{"started again", bounds{restarts: 1}, result{Restarts: 2}, 1},
 	} {
 		if found := c.may.breaches(c.is); len(found) != c.wants {

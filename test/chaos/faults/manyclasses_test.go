@@ -41,42 +41,51 @@ func serverClasses() []class {
 		{"store-leader-away", "kill -9 of the server whose store leads, which is away for 30 s", many, false, on(storeLeader, away(30*time.Second)), one},
 		{"follower-ended", "a server that leads nothing is ended by Ctrl-C and started again", many, false, on(follower, ended), one},
 		{"store-leader-ended", "the server whose store leads is ended by Ctrl-C and started again", many, false, on(storeLeader, ended), one},
-		{"servers-ended-in-turn", "each server in turn is ended by Ctrl-C and started again, as in an upgrade", many, false,
+		{
+			"servers-ended-in-turn", "each server in turn is ended by Ctrl-C and started again, as in an upgrade", many, false,
 			func(w *world) error {
 				var problems []error
 				for _, m := range w.machines[:w.on.servers] {
 					problems = append(problems, ended(m))
 				}
 				return errors.Join(problems...)
-			}, one},
+			}, one,
+		},
 		{"follower-stopped", "SIGSTOP of a server that leads nothing, for 8 s", many, false, stops(follower), one},
 		{"store-leader-stopped", "SIGSTOP of the server whose store leads, for 8 s", many, false, stops(storeLeader), one},
 		{"scheduler-leader-stopped", "SIGSTOP of the server that schedules, for 8 s", many, false, stops(leads(scheduling)), one},
 		{"controllers-leader-stopped", "SIGSTOP of the server whose controllers act, for 8 s", many, false, stops(leads(controlling)), one},
-		{"store-leader-disk-frozen", "the disk of the server whose store leads answers nobody for 8 s", many, false,
+		{
+			"store-leader-disk-frozen", "the disk of the server whose store leads answers nobody for 8 s", many, false,
 			func(w *world) error {
 				m, err := storeLeader(w)
 				if err != nil {
 					return err
 				}
 				return w.frozen(m, stop)
-			}, bounds{failed: 4 * writers, writes: stop + elects, goesOn: takesOver}},
-		{"follower-disk-frozen", "the disk of a server that leads nothing answers nobody for 8 s", many, false,
+			},
+			bounds{failed: 4 * writers, writes: stop + elects, goesOn: takesOver},
+		},
+		{
+			"follower-disk-frozen", "the disk of a server that leads nothing answers nobody for 8 s", many, false,
 			func(w *world) error {
 				m, err := follower(w)
 				if err != nil {
 					return err
 				}
 				return w.frozen(m, stop)
-			}, one},
-		{"store-leader-disk-full", "no byte is left on the disk of the server whose store leads, for 8 s", many, false,
+			}, one,
+		},
+		{
+			"store-leader-disk-full", "no byte is left on the disk of the server whose store leads, for 8 s", many, false,
 			func(w *world) error {
 				m, err := storeLeader(w)
 				if err != nil {
 					return err
 				}
 				return w.full(m, fill)
-			}, one},
+			}, one,
+		},
 		{"two-servers-killed", "kill -9 of two of three servers, which are started again after 5 s", many, false, killed(2), lost},
 		{"all-servers-killed", "kill -9 of all three servers, which are started again after 5 s", many, false, killed(3), lost},
 		{"all-servers-stopped", "SIGSTOP of all three servers for 8 s", many, false, allStopped, lost},
@@ -106,14 +115,16 @@ func networkClasses() []class {
 		{"follower-lossy", "each fifth packet of a server that leads nothing is lost, for 10 s", many, false, cut(follower, lossy(20)), slow},
 		{"store-leader-slow", "the link of the server whose store leads carries 1 Mbit/s, for 10 s", many, false, slowed(storeLeader), slow},
 		{"store-cut-off", "the store of the server whose store leads is cut off from the others, its API is not, for 10 s", many, false, cut(storeLeader, peers), one},
-		{"api-cut-off", "nobody reaches the API of a server, its store is reached, for 10 s", many, false,
+		{
+			"api-cut-off", "nobody reaches the API of a server, its store is reached, for 10 s", many, false,
 			func(w *world) error {
 				m, err := follower(w)
 				if err != nil {
 					return err
 				}
 				return w.ruled(m, []string{"input tcp dport " + m.port + " drop"}, cutFor)
-			}, one},
+			}, one,
+		},
 		{"one-pair-cut", "two servers don't reach each other, both reach the third, for 10 s", many, false, pairCut, one},
 		{"link-flaps", "the link of the server whose store leads goes down and up five times", many, false, flaps, one},
 		{"servers-apart", "no server reaches another for 10 s", many, false, apart, bounds{failed: unbounded, writes: cutFor + 3*elects, goesOn: 2 * takesOver}},
@@ -129,17 +140,27 @@ func workerClasses() []class {
 		{"agent-killed", "kill -9 of a worker's process, which is started again", many, false, on(worker, (*machine).again), bounds{}},
 		{"agent-stopped", "SIGSTOP of a worker's process for 8 s", many, false, stops(worker), bounds{}},
 		{"agent-away", "kill -9 of a worker's process, which is away for 20 s", many, false, on(worker, away(20*time.Second)), bounds{}},
-		{"worker-containerd-killed", "kill -9 of a worker's containerd", many, false,
+		{
+			"worker-containerd-killed", "kill -9 of a worker's containerd", many, false,
 			func(w *world) error {
 				m, _ := worker(w)
 				return signalAll("containerd", m.processes("containerd"), syscall.SIGKILL)
-			}, bounds{}},
-		{"worker-container-killed", "kill -9 of a container on a worker", many, false,
-			func(w *world) error { m, _ := worker(w); return w.containerKilled(m) }, bounds{restarts: 1}},
+			},
+			bounds{},
+		},
+		{
+			"worker-container-killed", "kill -9 of a container on a worker", many, false,
+			func(w *world) error { m, _ := worker(w); return w.containerKilled(m) },
+			bounds{restarts: 1},
+		},
 		{"worker-cut-off", "nothing reaches or leaves a worker for 10 s", many, false, cut(worker, both), unseen},
-		{"worker-cut-off-from-servers", "a worker does not reach the servers for 10 s: its pods answer as before", many, false,
-			func(w *world) error { m, _ := worker(w); return w.ruled(m, w.noServers(), cutFor) }, bounds{}},
-		{"workers-without-servers", "no worker reaches a server for a minute: pods and Service go on", many, false,
+		{
+			"worker-cut-off-from-servers", "a worker does not reach the servers for 10 s: its pods answer as before", many, false,
+			func(w *world) error { m, _ := worker(w); return w.ruled(m, w.noServers(), cutFor) },
+			bounds{},
+		},
+		{
+			"workers-without-servers", "no worker reaches a server for a minute: pods and Service go on", many, false,
 			func(w *world) error {
 				var all sync.WaitGroup
 				problems := make([]error, w.on.workers)
@@ -148,15 +169,22 @@ func workerClasses() []class {
 				}
 				all.Wait()
 				return errors.Join(problems...)
-			}, bounds{}},
-		{"worker-rules-flushed", "nft flush ruleset on the machine of the Service's client", many, false,
+			},
+			bounds{},
+		},
+		{
+			"worker-rules-flushed", "nft flush ruleset on the machine of the Service's client", many, false,
 			func(w *world) error { return w.machines[len(w.machines)-1].do("nft", "flush", "ruleset") },
-			bounds{calls: unbounded, service: 60 * time.Second}},
-		{"worker-node-deleted", "kubectl delete node of a worker that runs", many, false,
+			bounds{calls: unbounded, service: 60 * time.Second},
+		},
+		{
+			"worker-node-deleted", "kubectl delete node of a worker that runs", many, false,
 			func(w *world) error {
 				m, _ := worker(w)
 				return w.first().kube.CoreV1().Nodes().Delete(w.ctx, m.name, metav1.DeleteOptions{})
-			}, bounds{restarts: replicas, calls: unbounded, service: 5 * time.Second}},
+			},
+			bounds{restarts: replicas, calls: unbounded, service: 5 * time.Second},
+		},
 	}
 }
 

@@ -32,11 +32,21 @@ func TestWatcherSeesWhatIsWrong(t *testing.T) {
 		acknowledged map[string]int64
 		wants        string // "" = nothing is wrong
 	}{
-		{"all in order", []watch.Event{event(watch.Added, "b", 11), event(watch.Modified, "b", 12), event(watch.Deleted, "a", 13), event(watch.Bookmark, "", 20)},
-			map[string]int64{"b": 12}, map[string]int64{"a": 9, "b": 11}, ""},
+		{
+			"all in order",
+			[]watch.Event{event(watch.Added, "b", 11), event(watch.Modified, "b", 12), event(watch.Deleted, "a", 13), event(watch.Bookmark, "", 20)},
+			map[string]int64{"b": 12},
+			map[string]int64{"a": 9, "b": 11},
+			"",
+		},
 		{"a lost event", []watch.Event{event(watch.Added, "c", 12)}, map[string]int64{"a": 9, "b": 11, "c": 12}, nil, "it lacks b of 11"},
-		{"an acknowledged write that was gone before it was seen", []watch.Event{event(watch.Added, "c", 14)}, map[string]int64{"a": 9, "c": 14},
-			map[string]int64{"b": 11}, "acknowledged at 11, and seen at 0"},
+		{
+			"an acknowledged write that was gone before it was seen",
+			[]watch.Event{event(watch.Added, "c", 14)},
+			map[string]int64{"a": 9, "c": 14},
+			map[string]int64{"b": 11},
+			"acknowledged at 11, and seen at 0",
+		},
 		{"repeated", []watch.Event{event(watch.Added, "b", 11), event(watch.Added, "b", 11)}, map[string]int64{"a": 9, "b": 11}, nil, "ADDED of b at 11 after 11"},
 		{"out of order", []watch.Event{event(watch.Added, "c", 12), event(watch.Added, "b", 11)}, map[string]int64{"a": 9, "b": 11, "c": 12}, nil, "at 11 after 12"},
 		{"from the past", []watch.Event{event(watch.Deleted, "a", 8)}, map[string]int64{}, nil, "DELETED of a at 8 after 10"},

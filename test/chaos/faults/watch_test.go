@@ -153,6 +153,7 @@ func (w *watcher) take(e watch.Event) (expired bool) {
 		w.view[cm.Name] = at
 	case watch.Deleted:
 		delete(w.view, cm.Name)
+	default: // bookmarks have no object
 	}
 	return false
 }

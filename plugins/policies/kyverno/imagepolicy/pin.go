@@ -71,7 +71,7 @@ func (p *Policy) Pin(ctx context.Context, w *World, r *admission.Request) (chang
 	tree = runtime.DeepCopyJSON(tree)
 	fields, _ := containersOf(r, tree)
 	var errs []error
-	n, any := 0, false
+	n, replaced := 0, false
 	for _, list := range containerLists {
 		for _, c := range containers(fields, list) {
 			image, _ := c["image"].(string)
@@ -83,11 +83,11 @@ func (p *Policy) Pin(ctx context.Context, w *World, r *admission.Request) (chang
 				errs = append(errs, err)
 			}
 			if pinned != "" {
-				c["image"], any = pinned, true
+				c["image"], replaced = pinned, true
 			}
 		}
 	}
-	if err := errors.Join(errs...); err != nil || !any {
+	if err := errors.Join(errs...); err != nil || !replaced {
 		return nil, err
 	}
 	return tree, nil

@@ -43,7 +43,10 @@ type Target struct {
 
 func (t Target) object() Object {
 	o := Object{"apiVersion": t.APIVersion, "kind": t.Kind, "name": t.Name}
-	for key, value := range map[string]string{"namespace": t.Namespace, "uid": t.UID, "subresource": t.Subresource, "resourceVersion": t.ResourceVersion, "propagationPolicy": t.Propagation} {
+	for key, value := range map[string]string{
+		"namespace": t.Namespace, "uid": t.UID, "subresource": t.Subresource,
+		"resourceVersion": t.ResourceVersion, "propagationPolicy": t.Propagation,
+	} {
 		if value != "" {
 			o[key] = value
 		}

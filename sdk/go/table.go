@@ -51,13 +51,13 @@ type Table struct {
 // Judgement is what is thought of one node.
 type Judgement byte
 
-// Fits: the pod may run there, with a score from 0 to 100.
+// Fits says that the pod may run there, with a score from 0 to 100.
 func Fits(score int64) Judgement { return Judgement(1 + min(max(score, 0), 100)) }
 
-// Unfit: not now, for a reason by its index in Reasons.
+// Unfit says not now, for a reason by its index in Reasons.
 func Unfit(reason int) Judgement { return Judgement(128 + reason&63) }
 
-// Never: not there, whatever pods leave the node.
+// Never says not there, whatever pods leave the node.
 func Never(reason int) Judgement { return Judgement(192 + reason&63) }
 
 func (t *Table) describe(h Object) {

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
@@ -76,7 +76,7 @@ func TestALayerHasParentsAndTheFirstOfEachName(t *testing.T) {
 		"etc/passwd": func(h *tar.Header) bool { return h.Size == 5 },
 		"bin/ls":     func(h *tar.Header) bool { return h.Linkname == "busybox" },
 		"x/su":       func(h *tar.Header) bool { return h.Mode == 0o4755 },
-		"escape":     func(h *tar.Header) bool { return true }, // inside, where it can do no harm
+		"escape":     func(*tar.Header) bool { return true }, // inside, where it can do no harm
 	} {
 		if h := found[name]; h == nil || !check(h) {
 			t.Errorf("%s: %+v", name, h)

@@ -36,7 +36,7 @@ type Outcome struct {
 	lost bool
 }
 
-// Passed: anything else counts as a failure, a skip too.
+// Passed says whether it passed: anything else counts as a failure, a skip too.
 func (o Outcome) Passed() bool { return o.State == "passed" }
 
 // Suite is the program with the cluster that it is run against.

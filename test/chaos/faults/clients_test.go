@@ -224,6 +224,10 @@ const callers, callEvery = 2, 100 * time.Millisecond
 // callFor is how long a client of the Service waits for an answer before it tries again.
 var callFor = time.Second * slack
 
+// callAgain is when it tries again: at once it might meet the same endpoint, which has just died, and of which
+// the proxy is about to hear.
+var callAgain = 100 * time.Millisecond * slack
+
 // run calls until ctx ends, each time by a new connection, and tries again once.
 func (c *calls) run(ctx context.Context) {
 	tick := time.NewTicker(callEvery)
@@ -235,7 +239,10 @@ func (c *calls) run(ctx context.Context) {
 		case <-tick.C:
 		}
 		var err error
-		for range 2 {
+		for try := range 2 {
+			if try > 0 {
+				run.Sleep(ctx, callAgain)
+			}
 			one, cancel := context.WithTimeout(ctx, callFor)
 			err = c.request(one)
 			cancel()

@@ -11,7 +11,12 @@ import (
 )
 
 // Sleep waits for d. It reports false when ctx ended, before or meanwhile.
-func Sleep(ctx context.Context, d time.Duration) bool {
+func Sleep(ctx context.Context, d time.Duration) bool { return SleepOr(ctx, d, nil, 0) }
+
+// SleepOr waits for d. If sooner is closed or sends before that, it waits for settle from then on
+// instead: what asks to return sooner often comes in groups. It reports false when ctx ended,
+// before or meanwhile.
+func SleepOr(ctx context.Context, d time.Duration, sooner <-chan struct{}, settle time.Duration) bool {
 	if ctx.Err() != nil {
 		return false
 	}
@@ -22,6 +27,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	case <-t.C:
 		return true
+	case <-sooner:
+		return Sleep(ctx, settle)
 	}
 }
 

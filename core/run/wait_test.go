@@ -36,6 +36,26 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 	})
 }
 
+func TestSleepOrSettlesWhenItIsToReturnSooner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin, sooner := time.Now(), make(chan struct{})
+		if !SleepOr(t.Context(), time.Minute, sooner, time.Second) || time.Since(begin) != time.Minute {
+			t.Errorf("nothing asked for less: it took %s", time.Since(begin))
+		}
+		time.AfterFunc(10*time.Second, func() { close(sooner) })
+		begin = time.Now()
+		if !SleepOr(t.Context(), time.Minute, sooner, time.Second) || time.Since(begin) != 11*time.Second {
+			t.Errorf("it took %s, want 10 s and one to settle", time.Since(begin))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		begin = time.Now()
+		if SleepOr(ctx, time.Minute, sooner, time.Second) || time.Since(begin) != time.Millisecond {
+			t.Errorf("its context ended while it settled: it took %s", time.Since(begin))
+		}
+	})
+}
+
 func TestAwaitWaitsForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := make(chan struct{}), make(chan struct{})

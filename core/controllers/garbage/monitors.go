@@ -95,7 +95,7 @@ func (m *monitors) run(ctx context.Context) {
 		} else {
 			retry.Reset()
 		}
-		if !m.await(ctx, next) {
+		if !run.SleepOr(ctx, next, m.refresh, refreshDelay) {
 			return
 		}
 	}
@@ -107,20 +107,6 @@ func level(retry time.Duration) slog.Level {
 		return slog.LevelDebug
 	}
 	return slog.LevelWarn
-}
-
-// await waits for the next refresh, or for something that asks for one sooner.
-func (m *monitors) await(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	case <-m.refresh:
-		return run.Sleep(ctx, refreshDelay)
-	}
 }
 
 // update discovers once and starts and stops watches accordingly.

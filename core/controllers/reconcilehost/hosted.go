@@ -142,23 +142,9 @@ func (h *hosted) serve(ctx context.Context, c *caches) {
 		if h.say(false, err) {
 			h.log.WarnContext(ctx, "a reconciler is not served", "error", err, "retryIn", wait)
 		}
-		if !h.pause(ctx, wait, changed) {
+		if !run.SleepOr(ctx, wait, changed, settle) {
 			return
 		}
-	}
-}
-
-// pause waits for a while or for a change of RBAC. It is false when ctx has ended.
-func (h *hosted) pause(ctx context.Context, wait time.Duration, changed <-chan struct{}) bool {
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	case <-changed:
-		return run.Sleep(ctx, settle)
 	}
 }
 

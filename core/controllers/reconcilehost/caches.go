@@ -129,7 +129,7 @@ func (s *shared) prepare(ctx context.Context, log *slog.Logger, transform cache.
 	if err != nil {
 		return err
 	}
-	registration, err := s.AddEventHandler(controllers.Changes(s.tell))
+	registration, err := s.AddEventHandler(controllers.Changes(s.notify))
 	if err != nil {
 		return err
 	}
@@ -137,8 +137,8 @@ func (s *shared) prepare(ctx context.Context, log *slog.Logger, transform cache.
 	return nil
 }
 
-// tell tells all listeners of a change.
-func (s *shared) tell(old, current metav1.Object) {
+// notify calls all listeners with a change.
+func (s *shared) notify(old, current metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.listeners {

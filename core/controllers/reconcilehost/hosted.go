@@ -91,8 +91,8 @@ func (h *hosted) report() Status {
 	return s
 }
 
-// say puts into the status whether it is served. It reports whether the problem is news.
-func (h *hosted) say(serving bool, problem error) (news bool) {
+// setStatus puts into the status whether it is served. It reports whether the problem is news.
+func (h *hosted) setStatus(serving bool, problem error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	text := ""
@@ -139,7 +139,7 @@ func (h *hosted) serve(ctx context.Context, c *caches) {
 			return
 		}
 		wait := retry.Next()
-		if h.say(false, err) {
+		if h.setStatus(false, err) {
 			h.log.WarnContext(ctx, "a reconciler is not served", "error", err, "retryIn", wait)
 		}
 		if !run.SleepOr(ctx, wait, changed, settle) {
@@ -227,7 +227,7 @@ func (h *hosted) refuse(ctx context.Context, c *caches, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	h.say(false, err)
+	h.setStatus(false, err)
 	h.log.WarnContext(ctx, "a reconciler lost its right and is not served", "error", err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -302,7 +302,7 @@ func (l *loop) snapshot(key controllers.Key) (controllers.Snapshot, error) {
 func (l *loop) reconcile(ctx context.Context, key controllers.Key) error {
 	if err := l.permitted(ctx); err != nil {
 		if !apierrors.IsForbidden(err) {
-			l.say(true, err)
+			l.setStatus(true, err)
 			return err // nobody answered: it sees nothing, and tries again
 		}
 		l.first.Do(func() { l.refused(err) })

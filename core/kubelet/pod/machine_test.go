@@ -186,7 +186,7 @@ func TestNothingStartsInAnIncompleteSandbox(t *testing.T) {
 		}
 		w.do(0)
 	}
-	w.tellEarly()
+	w.sendEarlyEvent()
 	if len(w.flight) != 1 {
 		t.Fatalf("in flight beside its sandbox: %v", w.flight)
 	}
@@ -365,7 +365,7 @@ func TestPromisesHold(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			switch rapid.IntRange(0, 12).Draw(t, "what") {
 			case 12:
-				w.tellEarly()
+				w.sendEarlyEvent()
 			case 0, 1, 2, 3:
 				if len(w.flight) > 0 {
 					if rapid.IntRange(0, 4).Draw(t, "luck") == 0 {

@@ -252,8 +252,8 @@ func (w *world) half(a pod.StartSandbox) *pod.Sandbox {
 	return b
 }
 
-// tellEarly has the runtime tell of a sandbox that is not complete.
-func (w *world) tellEarly() {
+// sendEarlyEvent has the runtime tell of a sandbox that is not complete.
+func (w *world) sendEarlyEvent() {
 	for _, a := range w.flight {
 		if a, ok := a.(pod.StartSandbox); ok {
 			w.half(a)

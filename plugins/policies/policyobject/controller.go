@@ -115,20 +115,10 @@ func (c *Controller) Run(ctx context.Context) error {
 			c.follow(ctx, r)
 		}
 	}
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		case <-c.changed:
-			if !run.Sleep(ctx, lookAfter) { // what comes together is looked at together
-				return nil
-			}
-		}
+	for run.SleepOr(ctx, lookEvery, c.changed, lookAfter) {
 		c.look(ctx)
 	}
+	return nil
 }
 
 // follow begins to follow a resource.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/guarded"
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // firewall writes down what it is told.
@@ -180,11 +181,10 @@ func TestNothingIsCreatedBeforeTheFirewallHasAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := guarded.New(inner, f, nil)
-	made := make(chan error, 2)
-	go func() {
+	ran := run.Go("sandbox", func() error {
 		_, err := e.RunSandbox(t.Context(), sandbox(0, cri.NamespaceMode_POD), "")
-		made <- err
-	}()
+		return err
+	})
 	<-f.asked
 	list, err := e.ListSandboxes(t.Context())
 	if err != nil || len(list) != 1 {
@@ -195,12 +195,10 @@ func TestNothingIsCreatedBeforeTheFirewallHasAnswered(t *testing.T) {
 	if _, err := e.CreateContainer(hasty, list[0].Id, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("a container is created without waiting: %v", err)
 	}
-	go func() { made <- create(t, e, list[0].Id, 0) }()
+	created := run.Go("container", func() error { return create(t, e, list[0].Id, 0) })
 	close(f.answer)
-	for range 2 {
-		if err := <-made; err != nil {
-			t.Error(err)
-		}
+	if err := errors.Join(<-ran, <-created); err != nil {
+		t.Error(err)
 	}
 }
 

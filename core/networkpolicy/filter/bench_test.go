@@ -19,6 +19,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/netlab"
 	"github.com/wasmplane/wasmplane/core/networkpolicy"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // BenchmarkChange is the time from a change of one object until it is in the kernel, on a
@@ -101,8 +102,7 @@ func BenchmarkGuard(b *testing.B) {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(b.Context())
-	done := make(chan error, 1)
-	go func() { done <- l.In("node", func() error { return f.Run(ctx) }) }()
+	done := run.Go("filter", func() error { return l.In("node", func() error { return f.Run(ctx) }) })
 	b.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/netlab"
 	"github.com/wasmplane/wasmplane/core/networkpolicy"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // late has a client whose watch of one resource brings only what the test gives it, while lists
@@ -54,8 +55,7 @@ func makeLate(client *fake.Clientset, resource string, first apiruntime.Object, 
 func (w *late) guarding(t *testing.T, f *Filter, p *corev1.Pod, ip string) <-chan error {
 	t.Helper()
 	before := w.asked.Load()
-	done := make(chan error, 1)
-	go func() { done <- f.Guard(t.Context(), p, []string{ip}, "") }()
+	done := run.Go("guard", func() error { return f.Guard(t.Context(), p, []string{ip}, "") })
 	netlab.Eventually(t, "the API is asked again", func() bool { return w.asked.Load() > before+1 })
 	select {
 	case err := <-done:

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // changes are elections that a test holds.
@@ -41,21 +43,16 @@ func TestLostCallsEndOnceTheOthersAreAnswered(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				e, leaders := newElections(ctx), &changes{next: make(chan struct{})}
 				failures := c.failures
-				ended := make(chan error, 1)
-				go func() {
-					ended <- e.run(ctx, leaders.changed, func(ctx context.Context) error {
+				ended := run.Go("elections", func() error {
+					return e.run(ctx, leaders.changed, func(ctx context.Context) error {
 						if failures > 0 {
 							failures--
 							return errors.New("nobody leads")
 						}
-						select {
-						case <-time.After(c.passes):
-							return nil
-						case <-ctx.Done():
-							return ctx.Err()
-						}
+						run.Sleep(ctx, c.passes)
+						return ctx.Err()
 					})
-				}()
+				})
 				synctest.Wait()
 				before, done := e.bound(ctx)
 				defer done()
@@ -84,10 +81,9 @@ func TestElectionsFollowOneAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		e, leaders := newElections(ctx), &changes{next: make(chan struct{})}
-		ended := make(chan error, 1)
-		go func() {
-			ended <- e.run(ctx, leaders.changed, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-		}()
+		ended := run.Go("elections", func() error {
+			return e.run(ctx, leaders.changed, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		})
 		synctest.Wait()
 		var calls []context.Context
 		for range 3 {

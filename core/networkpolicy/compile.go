@@ -23,7 +23,7 @@ const (
 	// a comparison with every pod that changes, so that without a bound one tenant's
 	// policy would hold up all others'. Blocks of addresses are not counted.
 	MaxPeers = 1000
-	// MaxPolicies is how many different policies of one direction a pod is let in or out by.
+	// MaxPolicies is how many different policies of one tier and direction a pod is let in or out by.
 	MaxPolicies = 1000
 )
 
@@ -58,10 +58,13 @@ type dynamicSet struct {
 	ipv6  bool
 }
 
-// compiled is a policy as chains, one for each direction that it isolates.
+// compiled is a policy as chains, one for each direction that it isolates or decides on.
 type compiled struct {
-	namespace string
-	pods      labels.Selector
+	namespace string // of a NetworkPolicy
+	subject   selector
+	tier      Tier
+	priority  int32 // of a policy of the cluster, whose name is
+	name      string
 	isolates  [2]bool
 	chains    [2]string // "" where nothing is allowed
 	contents  [2]Chain
@@ -74,8 +77,9 @@ type compiled struct {
 func compile(np *networkingv1.NetworkPolicy) *compiled {
 	c := &compiled{namespace: np.Namespace, dynamic: map[string]dynamicSet{}, blocks: map[string][]addrRange{}}
 	var err error
-	if c.pods, err = metav1.LabelSelectorAsSelector(&np.Spec.PodSelector); err != nil {
-		c.pods = labels.Everything() // closed rather than open
+	c.subject.namespace = np.Namespace
+	if c.subject.pods, err = metav1.LabelSelectorAsSelector(&np.Spec.PodSelector); err != nil {
+		c.subject.pods = labels.Everything() // closed rather than open
 		c.problem = fmt.Errorf("spec.podSelector: %w; all pods of the namespace are isolated until it is right", err)
 	}
 	c.isolates = directions(np)
@@ -100,13 +104,18 @@ func compile(np *networkingv1.NetworkPolicy) *compiled {
 			add(Egress, i, r.To, r.Ports)
 		}
 	}
+	c.contain(rules)
+	return c
+}
+
+// contain takes the rules, by direction.
+func (c *compiled) contain(rules [2][]Rule) {
 	for d, list := range rules {
 		if len(list) > 0 {
 			c.contents[d] = Chain{Direction: Direction(d), Rules: list}
 			c.chains[d] = fmt.Sprintf("%s-rules-%s", Direction(d), digest(fmt.Sprintf("%+v", list)))
 		}
 	}
-	return c
 }
 
 // directions that a policy isolates; the API server fills policyTypes in, and this is
@@ -166,20 +175,34 @@ func (c *compiled) rule(count *int, from []networkingv1.NetworkPolicyPeer, ports
 		}
 		selectors = append(selectors, s)
 	}
-	if p := newPeers(selectors); p != nil {
-		*count += len(p.selectors)
-		if *count > MaxPeers {
-			return nil, fmt.Errorf("the policy has more than %d different peers; what this rule allows is not in force: use fewer by common labels, or several policies", MaxPeers)
-		}
-		r.Pods = c.use(func(ipv6 bool) dynamicSet { return dynamicSet{peers: p, ipv6: ipv6} }, "peers", p.key)
+	if err := c.usePeers(count, r, selectors); err != nil {
+		return nil, fmt.Errorf("%w; what this rule allows is not in force", err)
 	}
 	c.useBlocks(r, union(blocks))
 	errs = append(errs, c.ports(r, ports))
-	nobody := !r.AnyPeer && r.Pods == [2]string{} && r.Blocks == [2]string{}
-	if nobody || !r.AnyPort && len(r.Ports) == 0 && r.Named == [2]string{} {
+	if r.matchesNothing() {
 		return nil, errors.Join(errs...)
 	}
 	return r, errors.Join(errs...)
+}
+
+func (r *Rule) matchesNothing() bool {
+	nobody := !r.AnyPeer && r.Pods == [2]string{} && r.Blocks == [2]string{}
+	return nobody || !r.AnyPort && len(r.Ports) == 0 && r.Named == [2]string{}
+}
+
+// usePeers has a rule refer to what selectors select; count is how many of them the policy has had before.
+func (c *compiled) usePeers(count *int, r *Rule, selectors []selector) error {
+	p := newPeers(selectors)
+	if p == nil {
+		return nil
+	}
+	*count += len(p.selectors)
+	if *count > MaxPeers {
+		return fmt.Errorf("the policy has more than %d different peers: use fewer by common labels, or several policies", MaxPeers)
+	}
+	r.Pods = c.use(func(ipv6 bool) dynamicSet { return dynamicSet{peers: p, ipv6: ipv6} }, "peers", p.key)
+	return nil
 }
 
 // use names a set for each family.
@@ -287,14 +310,18 @@ func (c *compiled) ports(r *Rule, list []networkingv1.NetworkPolicyPort) error {
 			ranges = append(ranges, PortRange{proto, from, uint16(max(p.Port.IntVal, ptr.Deref(p.EndPort, 0)))})
 		}
 	}
+	c.usePorts(r, ranges, named)
+	return errors.Join(errs...)
+}
+
+func (c *compiled) usePorts(r *Rule, ranges []PortRange, named []namedPort) {
 	r.Ports = unionPorts(ranges)
 	if len(named) == 0 {
-		return errors.Join(errs...)
+		return
 	}
 	slices.SortFunc(named, func(a, b namedPort) int { return strings.Compare(a.protocol+a.name, b.protocol+b.name) })
 	named = slices.Compact(named)
 	r.Named = c.use(func(ipv6 bool) dynamicSet { return dynamicSet{named: named, ipv6: ipv6} }, "ports", fmt.Sprint(named))
-	return errors.Join(errs...)
 }
 
 // Protocol is a protocol as the packet filter calls it, "" for one that has no ports there.

@@ -112,14 +112,42 @@ func (k *kernel) allowed(p policytest.Packet) bool {
 	if k.elements[networkpolicy.Element{Set: networkpolicy.SelfSet(p.From.Is6()), Value: p.From.String() + " . " + p.To.String()}] {
 		return true
 	}
-	return k.direction(p, networkpolicy.Egress, p.From, p.To) && k.direction(p, networkpolicy.Ingress, p.To, p.From)
+	if p.ToThisNode() {
+		return k.direction(p, networkpolicy.Egress, networkpolicy.ToNode, p.From, p.To)
+	}
+	return k.direction(p, networkpolicy.Egress, networkpolicy.Forwarded, p.From, p.To) &&
+		k.direction(p, networkpolicy.Ingress, networkpolicy.Forwarded, p.To, p.From)
 }
 
-func (k *kernel) direction(p policytest.Packet, d networkpolicy.Direction, subject, peer netip.Addr) bool {
-	name := k.verdicts[networkpolicy.Verdict{Direction: d, Address: subject}]
-	return name == "" || slices.ContainsFunc(k.chains[name].Jumps, func(j string) bool {
-		return slices.ContainsFunc(k.chains[j].Rules, func(r networkpolicy.Rule) bool { return k.peer(r, peer) && k.port(r, p) })
-	})
+func (k *kernel) direction(p policytest.Packet, d networkpolicy.Direction, s networkpolicy.Stage, subject, peer netip.Addr) bool {
+	name := k.verdicts[networkpolicy.Verdict{Direction: d, Stage: s, Address: subject}]
+	if name == "" {
+		k.must(s != networkpolicy.AfterAdmin, "%v is passed on to a chain that is not there", p)
+		return true
+	}
+	c := k.chains[name]
+	if c.OwnNode && p.ToThisNode() {
+		return true
+	}
+	for _, j := range c.Jumps {
+		for _, r := range k.chains[j].Rules {
+			if !k.peer(r, peer) || !k.port(r, p) {
+				continue
+			}
+			switch r.Action {
+			case networkpolicy.Accept:
+				return true
+			case networkpolicy.Deny:
+				return false
+			case networkpolicy.Pass:
+				return k.direction(p, d, networkpolicy.AfterAdmin, subject, peer)
+			}
+		}
+	}
+	if c.End == networkpolicy.Go {
+		return k.direction(p, d, networkpolicy.AfterAdmin, subject, peer)
+	}
+	return c.End == networkpolicy.Permit
 }
 
 func family(a netip.Addr) int {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package networkpolicy decides which packets of one node's pods NetworkPolicies
-// allow: pods, namespaces and policies go in, and out come sets, chains and verdicts as
-// a packet filter has them, and what changes in them with each change of an object.
+// Package networkpolicy decides which packets of one node's pods NetworkPolicies and
+// ClusterNetworkPolicies allow: pods, namespaces, nodes and policies go in, and out come
+// sets, chains and verdicts as a packet filter has them, and what changes in them with
+// each change of an object.
 //
 // It is pure. A change costs what it concerns: a pod that comes is compared with the
-// selectors that are in use and with the policies of its namespace, a policy with the
-// pods of this node in its namespace, a namespace's labels with its own pods. Only
-// policies that select a pod of this node take part.
+// selectors that are in use and with the policies of its namespace and of the cluster, a
+// policy with the pods of this node that it may select, a namespace's labels with its own
+// pods. Only policies that select a pod of this node take part.
 //
 // Where something cannot be had as asked (a selector that does not parse, more peers
 // than are allowed), it is closed rather than open, and Problems says so.
@@ -16,6 +17,7 @@
 package networkpolicy
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -63,7 +65,14 @@ func (p *Pod) port(n namedPort) (uint16, bool) {
 type pod struct {
 	Pod
 	selectedBy map[types.NamespacedName]*policy
-	chains     [2]string // of a pod of this node; "" where nothing isolates it
+	routes     []route // of a pod of this node; none where no policy selects it
+}
+
+// route is where packets of a pod are sent.
+type route struct {
+	direction Direction
+	stage     Stage
+	chain     string
 }
 
 type policy struct {
@@ -84,8 +93,9 @@ type Plan struct {
 	policies   map[string]map[types.NamespacedName]*policy // by namespace
 	sets       map[string]*set
 	table      *table
-	stale      map[*pod]bool                // whose chains have to be made anew
-	at         map[netip.Addr]map[*pod]bool // this node's pods, by the addresses that they are said to have
+	here       map[types.NamespacedName]*pod // of this node
+	stale      map[*pod]bool                 // whose chains have to be made anew
+	at         map[netip.Addr]map[*pod]bool  // this node's pods, by the addresses that they are said to have
 	crowded    map[types.NamespacedName]bool
 	problems   map[types.NamespacedName]error
 }
@@ -98,6 +108,7 @@ func New() *Plan {
 		map[string]map[types.NamespacedName]*policy{},
 		map[string]*set{},
 		newTable(),
+		map[types.NamespacedName]*pod{},
 		map[*pod]bool{},
 		map[netip.Addr]map[*pod]bool{},
 		map[types.NamespacedName]bool{},
@@ -132,6 +143,16 @@ func (p *Plan) SetNamespace(name string, l labels.Set) {
 			p.member(s, pod, p.wanted(setName, s, pod))
 		}
 	}
+	for key, np := range p.policies[clusterPolicies] {
+		for _, pod := range p.pods[name] {
+			p.choose(key, np, pod, p.selects(np, pod))
+		}
+	}
+}
+
+// selects says of a policy whether a pod is a subject of it.
+func (p *Plan) selects(np *policy, on *pod) bool {
+	return on.Here && np.subject.matches(&on.Pod, p.namespaces[on.Namespace])
 }
 
 // SetPod takes a pod as it is now.
@@ -152,9 +173,12 @@ func (p *Plan) SetPod(now Pod) {
 	for name, s := range p.sets {
 		p.member(s, old, p.wanted(name, s, old))
 	}
-	for key, np := range p.policies[now.Namespace] {
-		p.choose(key, np, old, old.Here && np.compiled.pods.Matches(old.Labels))
+	for _, from := range []string{now.Namespace, clusterPolicies} {
+		for key, np := range p.policies[from] {
+			p.choose(key, np, old, p.selects(np, old))
+		}
 	}
+	p.note(old)
 	p.stale[old] = true
 }
 
@@ -174,17 +198,30 @@ func (p *Plan) RemovePod(key types.NamespacedName) {
 	}
 	delete(p.stale, pod)
 	delete(p.crowded, key)
+	delete(p.here, key)
 	take(p.pods, key)
+}
+
+// note keeps the list of this node's pods.
+func (p *Plan) note(on *pod) {
+	if on.Here {
+		p.here[on.NamespacedName] = on
+	} else {
+		delete(p.here, on.NamespacedName)
+	}
 }
 
 // SetPolicy takes a policy as it is now.
 func (p *Plan) SetPolicy(np *networkingv1.NetworkPolicy) {
-	key := types.NamespacedName{Namespace: np.Namespace, Name: np.Name}
-	now := &policy{compile(np), map[types.NamespacedName]*pod{}}
+	p.setPolicy(types.NamespacedName{Namespace: np.Namespace, Name: np.Name}, compile(np))
+}
+
+func (p *Plan) setPolicy(key types.NamespacedName, c *compiled) {
+	now := &policy{c, map[types.NamespacedName]*pod{}}
 	old := p.policies[key.Namespace][key]
 	put(p.policies, key, now)
-	for _, pod := range p.pods[key.Namespace] {
-		if pod.Here && now.compiled.pods.Matches(pod.Labels) {
+	for _, pod := range p.here {
+		if p.selects(now, pod) {
 			p.choose(key, now, pod, true)
 		}
 	}
@@ -358,16 +395,22 @@ func (p *Plan) member(s *set, on *pod, elements []Element) {
 
 // unplug takes away what a pod's addresses lead to.
 func (p *Plan) unplug(on *pod) {
-	for d, name := range on.chains {
-		if name == "" {
-			continue
-		}
+	old := on.routes
+	on.routes = nil
+	p.retreat(on, old)
+}
+
+// retreat gives up routes that a pod had. Where it has another in the place of one, its addresses lead there by now.
+func (p *Plan) retreat(on *pod, old []route) {
+	for _, r := range old {
+		replaced := slices.ContainsFunc(on.routes, func(now route) bool { return now.direction == r.direction && now.stage == r.stage })
 		for _, ip := range on.IPs {
-			p.release(on, Verdict{Direction(d), ip}, name)
+			if !replaced {
+				p.release(on, Verdict{r.direction, r.stage, ip}, r.chain)
+			}
 			p.table.removeElement(selfElement(ip))
 		}
-		p.table.dropChain(name)
-		on.chains[d] = ""
+		p.table.dropChain(r.chain)
 	}
 }
 
@@ -408,33 +451,25 @@ func selfElement(ip netip.Addr) Element {
 
 // plug makes a pod's chains, and has its addresses lead there.
 func (p *Plan) plug(on *pod) {
-	old := on.chains
+	old := on.routes
+	on.routes = nil
 	crowded := false
-	for d := range on.chains {
-		name, chain, more := on.chain(Direction(d))
-		crowded = crowded || more
-		on.chains[d] = name
-		if name == "" {
-			continue
-		}
-		p.table.useChain(name, chain)
-		for _, ip := range on.IPs {
-			p.table.verdicts.set(Verdict{Direction(d), ip}, name)
-			p.table.addElement(selfElement(ip))
-		}
-	}
-	for d, name := range old {
-		if name == "" {
-			continue
-		}
-		p.table.dropChain(name)
-		for _, ip := range on.IPs {
-			p.table.removeElement(selfElement(ip))
-			if on.chains[d] == "" {
-				p.release(on, Verdict{Direction(d), ip}, name)
+	for _, d := range []Direction{Ingress, Egress} {
+		w := on.way(d)
+		crowded = crowded || w.crowded
+		for stage, name := range w.stages {
+			if name == "" {
+				continue
+			}
+			on.routes = append(on.routes, route{d, Stage(stage), name})
+			p.table.useChain(name, w.chains[name])
+			for _, ip := range on.IPs {
+				p.table.verdicts.set(Verdict{d, Stage(stage), ip}, name)
+				p.table.addElement(selfElement(ip))
 			}
 		}
 	}
+	p.retreat(on, old)
 	if crowded {
 		p.crowded[on.NamespacedName] = true
 	} else {
@@ -442,28 +477,78 @@ func (p *Plan) plug(on *pod) {
 	}
 }
 
-// chain of one direction: the policies that select the pod, then the end. Pods that
-// the same policies select share it. more: there are too many of them.
-func (on *pod) chain(d Direction) (name string, c Chain, more bool) {
+// way is how packets of a pod are judged in one direction.
+type way struct {
+	stages  [3]string // the chain of each stage; "" for none
+	chains  map[string]Chain
+	crowded bool // more policies select the pod than are asked
+}
+
+// way of one direction: policies of the tier Admin that select the pod; then its NetworkPolicies, if any isolates it, or
+// else the policies of the tier Baseline. Pods that the same policies select share the chains.
+func (on *pod) way(d Direction) way {
+	w := way{chains: map[string]Chain{}}
+	var tiers [3][]*compiled
 	isolated := false
-	var jumps []string
 	for _, np := range on.selectedBy {
-		if np.isolates[d] {
-			isolated = true
-			if np.chains[d] != "" {
-				jumps = append(jumps, np.chains[d])
-			}
+		isolated = isolated || np.isolates[d]
+		if np.chains[d] != "" {
+			tiers[np.tier] = append(tiers[np.tier], np.compiled)
 		}
 	}
-	if !isolated || len(on.IPs) == 0 {
-		return "", c, false
+	byCluster := len(tiers[Admin])+len(tiers[Baseline]) > 0
+	if !isolated && !byCluster || len(on.IPs) == 0 {
+		return w
 	}
-	slices.Sort(jumps)
-	jumps = slices.Compact(jumps)
-	if more = len(jumps) > MaxPolicies; more {
-		jumps = jumps[:MaxPolicies]
+	rest := Chain{Direction: d, End: Permit}
+	if isolated {
+		// NetworkPolicies say nothing of a pod and its own node.
+		rest = Chain{Direction: d, OwnNode: byCluster && d == Egress}
+		rest.Jumps = w.jumps(d, tiers[NetworkPolicies], &rest.End)
+	} else {
+		rest.Jumps = w.jumps(d, tiers[Baseline], &rest.End)
 	}
-	return d.String() + "-pod-" + digest(strings.Join(jumps, " ")), Chain{Direction: d, Jumps: jumps}, more
+	first := w.chain(rest)
+	if len(tiers[Admin]) > 0 {
+		w.stages[AfterAdmin] = first
+		admin := Chain{Direction: d, End: Go}
+		admin.Jumps = w.jumps(d, tiers[Admin], &admin.End)
+		first = w.chain(admin)
+	}
+	w.stages[Forwarded] = first
+	if byCluster && d == Egress {
+		w.stages[ToNode] = first
+	}
+	return w
+}
+
+// jumps are the chains of policies in their order. If there are too many, what the first ones do not decide on is dropped.
+func (w *way) jumps(d Direction, list []*compiled, end *End) (names []string) {
+	byPrecedence(list, d)
+	seen := map[string]bool{}
+	for _, c := range list {
+		if seen[c.chains[d]] {
+			continue // it has decided on all that it decides on
+		}
+		seen[c.chains[d]] = true
+		if len(names) == MaxPolicies {
+			w.crowded, *end = true, Drop
+			break
+		}
+		names = append(names, c.chains[d])
+	}
+	return names
+}
+
+// chain names a pod's chain.
+func (w *way) chain(c Chain) (name string) {
+	content := strings.Join(c.Jumps, " ")
+	if c.End != Drop || c.OwnNode {
+		content += fmt.Sprint(" ", c.End, c.OwnNode)
+	}
+	name = c.Direction.String() + "-pod-" + digest(content)
+	w.chains[name] = c
+	return name
 }
 
 // Flush answers what has changed since the last time.
@@ -495,13 +580,17 @@ func (p *Plan) Holder(ip netip.Addr) (types.NamespacedName, bool) {
 	return types.NamespacedName{}, false
 }
 
-// Isolated says in which directions policies isolate a pod of this node, as of the last Flush.
+// Isolated says in which directions policies are asked about a pod of this node, as of the last Flush.
 func (p *Plan) Isolated(key types.NamespacedName) (ingress, egress bool) {
-	on := p.pods[key.Namespace][key]
-	return on != nil && on.chains[Ingress] != "", on != nil && on.chains[Egress] != ""
+	if on := p.pods[key.Namespace][key]; on != nil {
+		for _, r := range on.routes {
+			ingress, egress = ingress || r.direction == Ingress, egress || r.direction == Egress
+		}
+	}
+	return ingress, egress
 }
 
-// Problems of policies that select a pod of this node.
+// Problems of policies that select a pod of this node. Those of the cluster have no namespace.
 func (p *Plan) Problems() map[types.NamespacedName]error { return maps.Clone(p.problems) }
 
 // Crowded are the pods that more policies select than MaxPolicies.

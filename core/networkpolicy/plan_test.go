@@ -49,8 +49,14 @@ func TestEveryPacketAsTheObjectsSay(t *testing.T) {
 		for _, np := range w.Policies {
 			again.SetPolicy(np)
 		}
+		for _, np := range w.Cluster {
+			again.SetClusterPolicy(np)
+		}
 		for _, pod := range w.Pods {
 			again.SetPod(pod)
+		}
+		for name, n := range w.Nodes {
+			again.SetNode(name, n.Labels, n.IPs)
 		}
 		fresh.apply(again.Whole())
 		rewritten := newKernel(t)

@@ -40,17 +40,41 @@ type Set struct {
 type Element struct{ Set, Value string }
 
 // Chain never changes: its name derives from what is in it. Either it has rules, and a
-// packet that none of them accepts goes back to where it came from, or it is a pod's:
-// it asks the chains in Jumps and drops what none of them has accepted.
+// packet on which none of them decides goes back to where it came from, or it is a pod's:
+// it asks the chains in Jumps, and what none of them has decided on meets its End.
 type Chain struct {
 	Direction Direction
 	Rules     []Rule
 	Jumps     []string
+	End       End
+	// OwnNode: what is for the node itself passes before the Jumps.
+	OwnNode bool
 }
 
-// Rule accepts a packet whose other end is a peer and whose destination port is one of
+// End is what a pod's chain does with what nobody has decided on.
+type End int
+
+// The ends of chains.
+const (
+	Drop   End = iota
+	Permit     // no later chain is asked
+	Go         // to the pod's chain of the stage AfterAdmin
+)
+
+// Action is what a rule does with the packets that it matches.
+type Action int
+
+// The actions.
+const (
+	Accept Action = iota
+	Deny
+	Pass // on to the pod's chain of the stage AfterAdmin
+)
+
+// Rule acts on a packet whose other end is a peer and whose destination port is one of
 // the ports.
 type Rule struct {
+	Action Action
 	// AnyPeer, or the names of sets of peers by family (0 for IPv4, 1 for IPv6); "" for none.
 	AnyPeer bool
 	Pods    [2]string
@@ -78,9 +102,20 @@ func (r PortRange) String() string {
 	return strconv.Itoa(int(r.From)) + "-" + strconv.Itoa(int(r.To))
 }
 
-// Verdict sends what an address of this node sends or gets to the chain of its pod.
+// Stage is when a pod's chain is asked.
+type Stage int
+
+// The stages.
+const (
+	Forwarded  Stage = iota // by this node: all traffic between pods, and with others
+	AfterAdmin              // what the tier Admin has passed on
+	ToNode                  // what the pod sends to this node itself
+)
+
+// Verdict sends what an address of this node sends or gets to a chain of its pod.
 type Verdict struct {
 	Direction Direction
+	Stage     Stage
 	Address   netip.Addr
 }
 

@@ -145,7 +145,7 @@ func podOf(t *rapid.T, n int) networkpolicy.Pod {
 
 // Step changes one object in the world and in the plan.
 func (w World) Step(t *rapid.T, p *networkpolicy.Plan) {
-	switch rapid.IntRange(0, 6).Draw(t, "step") {
+	switch rapid.IntRange(0, 9).Draw(t, "step") {
 	case 0, 1:
 		np := somePolicy.Draw(t, "policy")
 		w.Policies[types.NamespacedName{Namespace: np.Namespace, Name: np.Name}] = np
@@ -167,6 +167,8 @@ func (w World) Step(t *rapid.T, p *networkpolicy.Plan) {
 		key := types.NamespacedName{Namespace: np.Namespace, Name: np.Name}
 		delete(w.Policies, key)
 		p.RemovePolicy(key)
+	default:
+		w.stepTiers(t, p)
 	}
 }
 
@@ -191,6 +193,11 @@ func Packets() []Packet {
 					}
 				}
 			}
+		}
+	}
+	for n := 1; n <= PodsHere; n++ {
+		for _, port := range []uint16{79, 80, 81, 83} {
+			list = append(list, Between(fmt.Sprint("10.0.0.", n), ThisNode4, "udp", port), Between(fmt.Sprint("fd00::", n), ThisNode6, "udp", port))
 		}
 	}
 	return list

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policytest says what becomes of packets by reading NetworkPolicies as a user
-// does, packet by packet, and makes up clusters to try it on: what plans and enforces
+// Package policytest says what becomes of packets by reading NetworkPolicies and
+// ClusterNetworkPolicies as a user does, packet by packet, and makes up clusters to try it on: what plans and enforces
 // policies is compared with it.
 package policytest
 
@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/wasmplane/wasmplane/core/networkpolicy"
 )
@@ -25,11 +26,22 @@ type World struct {
 	Namespaces map[string]labels.Set
 	Pods       map[types.NamespacedName]networkpolicy.Pod
 	Policies   map[types.NamespacedName]*networkingv1.NetworkPolicy
+	Cluster    map[string]*policyv1alpha2.ClusterNetworkPolicy
+	Nodes      map[string]Node
+}
+
+// Node is what of a node policies can see.
+type Node struct {
+	Labels labels.Set
+	IPs    []netip.Addr
 }
 
 // NewWorld is a cluster with nothing in it.
 func NewWorld() World {
-	return World{map[string]labels.Set{}, map[types.NamespacedName]networkpolicy.Pod{}, map[types.NamespacedName]*networkingv1.NetworkPolicy{}}
+	return World{
+		map[string]labels.Set{}, map[types.NamespacedName]networkpolicy.Pod{}, map[types.NamespacedName]*networkingv1.NetworkPolicy{},
+		map[string]*policyv1alpha2.ClusterNetworkPolicy{}, map[string]Node{},
+	}
 }
 
 // Packet is the first of a connection.
@@ -40,7 +52,7 @@ type Packet struct {
 }
 
 // Allowed is what the API's documentation says, read line by line, for a packet that
-// this node forwards.
+// this node forwards, or that is for the node itself.
 func (w World) Allowed(k Packet) bool {
 	if k.From == k.To {
 		return true
@@ -50,23 +62,34 @@ func (w World) Allowed(k Packet) bool {
 
 // direction: subject is the end whose policies are asked.
 func (w World) direction(k Packet, subject, peer netip.Addr, d networkingv1.PolicyType) bool {
-	for key, p := range w.Pods {
-		if !p.Here || !slices.Contains(p.IPs, subject) {
-			continue
-		}
-		isolated, allowed := false, false
-		for _, np := range w.Policies {
-			if np.Namespace != key.Namespace || !selects(&np.Spec.PodSelector, p.Labels) || !slices.Contains(np.Spec.PolicyTypes, d) {
-				continue
-			}
-			isolated = true
-			allowed = allowed || w.policyAllows(np, k, peer, d)
-		}
-		if isolated && !allowed {
+	for _, p := range w.Pods {
+		if p.Here && slices.Contains(p.IPs, subject) && !w.podAllows(k, &p, peer, d) {
 			return false
 		}
 	}
 	return true
+}
+
+// podAllows asks the tiers in their order.
+func (w World) podAllows(k Packet, p *networkpolicy.Pod, peer netip.Addr, d networkingv1.PolicyType) bool {
+	switch w.tier(policyv1alpha2.AdminTier, k, p, peer, d) {
+	case policyv1alpha2.ClusterNetworkPolicyRuleActionAccept:
+		return true
+	case policyv1alpha2.ClusterNetworkPolicyRuleActionDeny:
+		return false
+	}
+	isolated, allowed := false, k.ToThisNode()
+	for _, np := range w.Policies {
+		if np.Namespace != p.Namespace || !selects(&np.Spec.PodSelector, p.Labels) || !slices.Contains(np.Spec.PolicyTypes, d) {
+			continue
+		}
+		isolated = true
+		allowed = allowed || w.policyAllows(np, k, peer, d)
+	}
+	if isolated {
+		return allowed
+	}
+	return w.tier(policyv1alpha2.BaselineTier, k, p, peer, d) != policyv1alpha2.ClusterNetworkPolicyRuleActionDeny
 }
 
 func (w World) policyAllows(np *networkingv1.NetworkPolicy, k Packet, peer netip.Addr, d networkingv1.PolicyType) bool {
@@ -130,3 +153,6 @@ func selects(s *metav1.LabelSelector, l labels.Set) bool {
 	sel, err := metav1.LabelSelectorAsSelector(s)
 	return err == nil && sel.Matches(l)
 }
+
+// ToThisNode reports whether the packet is for the node whose pods are Here.
+func (k Packet) ToThisNode() bool { return k.To.String() == ThisNode4 || k.To.String() == ThisNode6 }

@@ -80,7 +80,7 @@ func (l *lab) start(t *testing.T, client *fake.Clientset, change func(*Config)) 
 // cut says whether the table cuts an address off from what is not allowed; one that is
 // not there cuts nobody off.
 func (l *lab) cut(d networkpolicy.Direction, ip string) bool {
-	return strings.Contains(l.nft("list", "map", "inet", "wp-lab-policy", mapName(d, strings.Contains(ip, ":"))), ip+" :")
+	return strings.Contains(l.nft("list", "map", "inet", "wp-lab-policy", mapName(d, networkpolicy.Forwarded, strings.Contains(ip, ":"))), ip+" :")
 }
 
 // nft says what nft answers, also that there is nothing.

@@ -38,7 +38,7 @@ func TestTruthInTheKernel(t *testing.T) {
 	post := l.newPost()
 	table := openLabTable(t)
 	all := policytest.Packets()
-	allowed, denied := 0, 0
+	allowed, denied, deniedNode := 0, 0, 0
 	for round := range 40 {
 		h := histories.Example(round)
 		l.must("node", func() error {
@@ -65,6 +65,9 @@ func TestTruthInTheKernel(t *testing.T) {
 				arrive = append(arrive, what)
 			default:
 				stay = append(stay, what)
+				if k.ToThisNode() {
+					deniedNode++
+				}
 			}
 			post.send(k.From, netip.AddrPortFrom(k.To, k.Port), what)
 		}
@@ -80,10 +83,10 @@ func TestTruthInTheKernel(t *testing.T) {
 		}
 		allowed, denied = allowed+len(arrive), denied+len(stay)
 	}
-	if allowed < 1000 || denied < 1000 {
-		t.Errorf("%d packets were allowed and %d denied: that shows little", allowed, denied)
+	if allowed < 1000 || denied < 1000 || deniedNode < 10 {
+		t.Errorf("%d packets were allowed and %d denied, %d of them to the node: that shows little", allowed, denied, deniedNode)
 	}
-	t.Logf("%d packets allowed, %d denied", allowed, denied)
+	t.Logf("%d packets allowed, %d denied, %d of them to the node", allowed, denied, deniedNode)
 }
 
 func openLabTable(t *testing.T) *table {

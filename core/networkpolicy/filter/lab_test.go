@@ -95,6 +95,9 @@ func (l *lab) must(name string, f func() error) {
 
 // owner is the namespace that has an address.
 func owner(ip netip.Addr) string {
+	if ip.String() == policytest.ThisNode4 || ip.String() == policytest.ThisNode6 {
+		return "node"
+	}
 	b := ip.AsSlice()
 	if n := int(b[len(b)-1]); n <= policytest.PodsHere {
 		return podName(n)
@@ -113,6 +116,15 @@ type post struct {
 
 var ports = []uint16{79, 80, 81, 83}
 
+// everybody are the addresses at which something listens: those of pods, of what is beyond the node, and of the node.
+func everybody() []netip.Addr {
+	list := []netip.Addr{netip.MustParseAddr(policytest.ThisNode4), netip.MustParseAddr(policytest.ThisNode6)}
+	for n := 1; n <= policytest.Ends; n++ {
+		list = append(list, netip.MustParseAddr(v4(n)), netip.MustParseAddr(v6(n)))
+	}
+	return list
+}
+
 func (l *lab) newPost() *post {
 	p := &post{arrived: map[string]bool{}, turn: make(chan struct{}), senders: map[netip.Addr]*net.UDPConn{}, lab: l}
 	listen := func(network, address string) *net.UDPConn {
@@ -127,19 +139,16 @@ func (l *lab) newPost() *post {
 		l.t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	for n := 1; n <= policytest.Ends; n++ {
-		for _, text := range []string{v4(n), v6(n)} {
-			ip := netip.MustParseAddr(text)
-			l.must(owner(ip), func() error {
-				p.senders[ip] = listen("udp", netip.AddrPortFrom(ip, 0).String())
-				for _, port := range ports {
-					c := listen("udp", netip.AddrPortFrom(ip, port).String())
-					_ = c.SetReadBuffer(1 << 20)
-					go p.collect(c)
-				}
-				return nil
-			})
-		}
+	for _, ip := range everybody() {
+		l.must(owner(ip), func() error {
+			p.senders[ip] = listen("udp", netip.AddrPortFrom(ip, 0).String())
+			for _, port := range ports {
+				c := listen("udp", netip.AddrPortFrom(ip, port).String())
+				_ = c.SetReadBuffer(1 << 20)
+				go p.collect(c)
+			}
+			return nil
+		})
 	}
 	l.must("node", func() error {
 		p.senders[netip.Addr{}] = listen("udp", ":0")
@@ -202,13 +211,11 @@ func (p *post) await(what []string) {
 func (p *post) fence(round string) {
 	p.lab.t.Helper()
 	var sent []string
-	for n := 1; n <= policytest.Ends; n++ {
-		for _, ip := range []string{v4(n), v6(n)} {
-			for _, port := range ports {
-				what := fmt.Sprint("fence ", round, ip, port)
-				sent = append(sent, what)
-				p.send(netip.Addr{}, netip.AddrPortFrom(netip.MustParseAddr(ip), port), what)
-			}
+	for _, ip := range everybody() {
+		for _, port := range ports {
+			what := fmt.Sprint("fence ", round, ip, port)
+			sent = append(sent, what)
+			p.send(netip.Addr{}, netip.AddrPortFrom(ip, port), what)
 		}
 	}
 	p.await(sent)

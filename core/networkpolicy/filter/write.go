@@ -37,11 +37,30 @@ func openTable(name string) (*table, error) {
 	return &table{name, nft}, nil
 }
 
-func mapName(d networkpolicy.Direction, ipv6 bool) string {
-	if ipv6 {
-		return d.String() + "6"
+// restChain is where what the tier Admin passes on goes: it leads to the pod's chain of that stage.
+func restChain(d networkpolicy.Direction) string { return d.String() + "-rest" }
+
+// toNode is the chain of what is for the node itself. Only pods that policies of the cluster select have their
+// addresses in its maps: NetworkPolicies do not part a pod from its node.
+const toNode = "egress-node"
+
+// base are the chains at hooks.
+var base = []string{networkpolicy.Ingress.String(), networkpolicy.Egress.String(), toNode}
+
+// mapName is the map from pods' addresses to their chains of a stage.
+func mapName(d networkpolicy.Direction, s networkpolicy.Stage, ipv6 bool) string {
+	name := d.String()
+	switch s {
+	case networkpolicy.Forwarded:
+	case networkpolicy.AfterAdmin:
+		name = restChain(d)
+	case networkpolicy.ToNode:
+		name = toNode
 	}
-	return d.String() + "4"
+	if ipv6 {
+		return name + families[1].suffix
+	}
+	return name + families[0].suffix
 }
 
 // rewrite replaces the whole table at once: no packet sees half of it, or none.
@@ -74,8 +93,8 @@ func (t *table) run(ctx context.Context, tx *knftables.Transaction) error {
 // intact says whether the table is still there: others flush the whole ruleset.
 func (t *table) intact(ctx context.Context) (bool, error) {
 	rules := 0
-	for d := range hooks {
-		list, err := t.nft.ListRules(ctx, d.String())
+	for _, chain := range base {
+		list, err := t.nft.ListRules(ctx, chain)
 		if knftables.IsNotFound(err) {
 			return false, nil
 		}
@@ -84,7 +103,7 @@ func (t *table) intact(ctx context.Context) (bool, error) {
 		}
 		rules += len(list)
 	}
-	return rules == len(hooks)*len(entry(networkpolicy.Ingress)), nil
+	return rules == len(base)*len(entry(networkpolicy.Ingress, networkpolicy.Forwarded)), nil
 }
 
 // verdicts are the addresses that the table, as somebody left it, leads to chains.
@@ -92,7 +111,7 @@ func (t *table) verdicts(ctx context.Context) ([]networkpolicy.Verdict, error) {
 	var list []networkpolicy.Verdict
 	for d := range hooks {
 		for _, ipv6 := range []bool{false, true} {
-			elements, err := t.nft.ListElements(ctx, "map", mapName(d, ipv6))
+			elements, err := t.nft.ListElements(ctx, "map", mapName(d, networkpolicy.Forwarded, ipv6))
 			if knftables.IsNotFound(err) {
 				continue
 			}
@@ -109,11 +128,11 @@ func (t *table) verdicts(ctx context.Context) ([]networkpolicy.Verdict, error) {
 	return list, nil
 }
 
-// entry is what every packet that this node forwards passes. Answers pass; what began a
+// entry is what every packet passes that this node forwards, or gets itself. Answers pass; what began a
 // connection is judged packet by packet, so that a policy that comes ends connections
 // that it does not allow. Pods of one bridge find each other by neighbour discovery,
 // which has never been routed when its hop limit is whole.
-func entry(d networkpolicy.Direction) []string {
+func entry(d networkpolicy.Direction, s networkpolicy.Stage) []string {
 	rules := []string{
 		"ct direction reply accept", "ct state related accept",
 		"icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 hoplimit 255 accept",
@@ -121,12 +140,17 @@ func entry(d networkpolicy.Direction) []string {
 	for f, family := range families {
 		rules = append(rules, fmt.Sprintf("%s saddr . %s daddr @%s accept", family.word, family.word, networkpolicy.SelfSet(f == 1)))
 	}
+	return append(rules, lead(d, s)...)
+}
+
+// lead sends a pod's packets to its chain of a stage.
+func lead(d networkpolicy.Direction, s networkpolicy.Stage) (rules []string) {
 	own := "daddr"
 	if d == networkpolicy.Egress {
 		own = "saddr"
 	}
 	for f, family := range families {
-		rules = append(rules, fmt.Sprintf("%s %s vmap @%s", family.word, own, mapName(d, f == 1)))
+		rules = append(rules, fmt.Sprintf("%s %s vmap @%s", family.word, own, mapName(d, s, f == 1)))
 	}
 	return rules
 }
@@ -134,22 +158,35 @@ func entry(d networkpolicy.Direction) []string {
 func skeleton(tx *knftables.Transaction) {
 	for f, family := range families {
 		for d := range hooks {
-			tx.Add(&knftables.Map{Name: mapName(d, f == 1), Type: family.address + " : verdict"})
+			for _, s := range []networkpolicy.Stage{networkpolicy.Forwarded, networkpolicy.AfterAdmin} {
+				tx.Add(&knftables.Map{Name: mapName(d, s, f == 1), Type: family.address + " : verdict"})
+			}
 		}
+		tx.Add(&knftables.Map{Name: mapName(networkpolicy.Egress, networkpolicy.ToNode, f == 1), Type: family.address + " : verdict"})
 		tx.Add(&knftables.Set{
 			Name: networkpolicy.SelfSet(f == 1), Type: family.address + " . " + family.address,
 			Comment: knftables.PtrTo("a pod that reaches itself by a Service"),
 		})
 	}
-	for d, priority := range hooks {
-		tx.Add(&knftables.Chain{
-			Name: d.String(), Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.ForwardHook),
-			Priority: knftables.PtrTo(knftables.BaseChainPriority(priority)),
-		})
-		for _, r := range entry(d) {
-			tx.Add(&knftables.Rule{Chain: d.String(), Rule: r})
+	chain := func(name string, c *knftables.Chain, rules ...string) {
+		c.Name = name
+		tx.Add(c)
+		for _, r := range rules {
+			tx.Add(&knftables.Rule{Chain: name, Rule: r})
 		}
 	}
+	at := func(hook knftables.BaseChainHook, priority string) *knftables.Chain {
+		return &knftables.Chain{
+			Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hook),
+			Priority: knftables.PtrTo(knftables.BaseChainPriority(priority)),
+		}
+	}
+	for d, priority := range hooks {
+		// Who has a chain that passes on has one to pass on to.
+		chain(restChain(d), &knftables.Chain{}, append(lead(d, networkpolicy.AfterAdmin), "drop")...)
+		chain(d.String(), at(knftables.ForwardHook, priority), entry(d, networkpolicy.Forwarded)...)
+	}
+	chain(toNode, at(knftables.InputHook, hooks[networkpolicy.Egress]), entry(networkpolicy.Egress, networkpolicy.ToNode)...)
 }
 
 // write adds the change to a transaction, in an order that nft takes: what is referred
@@ -213,7 +250,7 @@ func element(e networkpolicy.Element) *knftables.Element {
 }
 
 func verdict(v networkpolicy.Verdict, to string) *knftables.Element {
-	e := &knftables.Element{Map: mapName(v.Direction, v.Address.Is6()), Key: []string{v.Address.String()}}
+	e := &knftables.Element{Map: mapName(v.Direction, v.Stage, v.Address.Is6()), Key: []string{v.Address.String()}}
 	if to != "" {
 		e.Value = []string{to}
 	}
@@ -224,10 +261,15 @@ func verdict(v networkpolicy.Verdict, to string) *knftables.Element {
 func lines(c networkpolicy.Chain) []string {
 	var out []string
 	if len(c.Rules) == 0 {
+		if c.OwnNode {
+			out = append(out, "fib daddr type local accept")
+		}
 		for _, j := range c.Jumps {
 			out = append(out, "jump "+j)
 		}
-		return append(out, "drop")
+		return append(out, map[networkpolicy.End]string{
+			networkpolicy.Drop: "drop", networkpolicy.Permit: "accept", networkpolicy.Go: "goto " + restChain(c.Direction),
+		}[c.End])
 	}
 	for _, r := range c.Rules {
 		out = append(out, rule(c.Direction, r)...)
@@ -237,8 +279,11 @@ func lines(c networkpolicy.Chain) []string {
 
 func rule(d networkpolicy.Direction, r networkpolicy.Rule) []string {
 	var out []string
+	action := map[networkpolicy.Action]string{
+		networkpolicy.Accept: "accept", networkpolicy.Deny: "drop", networkpolicy.Pass: "goto " + restChain(d),
+	}[r.Action]
 	add := func(parts ...string) {
-		out = append(out, strings.Join(append(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "accept"), " "))
+		out = append(out, strings.Join(append(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), action), " "))
 	}
 	ports := portMatches(r)
 	if r.AnyPeer {

@@ -47,6 +47,44 @@ func TestRowsOfAListAreThoseOfItsObjects(t *testing.T) {
 	sameRows(t, h, "/api/v1/namespaces/rows/configmaps", "")
 }
 
+// A watcher is sent the columns with the first Table. In those that follow they are null, as upstream has them: an
+// empty list would say that there are no columns.
+func TestAWatchSendsItsColumnsOnce(t *testing.T) {
+	h := apiservertest.Start(t, apiservertest.Options{}).LocalHandler()
+	for _, name := range []string{"a", "b"} {
+		do(t, h, "POST", "/api/v1/namespaces/default/secrets", "application/json", fmt.Sprintf(`{"metadata":{"name":%q}}`, name), 201)
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(genericrequest.WithUser(r.Context(),
+			&user.DefaultInfo{Name: "rows", Groups: []string{user.SystemPrivilegedGroup}})))
+	}))
+	defer s.Close()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		s.URL+"/api/v1/namespaces/default/secrets?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	res, err := s.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	events := json.NewDecoder(res.Body)
+	for i, kind := range []string{"ADDED", "ADDED", "BOOKMARK"} {
+		var event struct {
+			Type   string
+			Object struct{ ColumnDefinitions json.RawMessage }
+		}
+		if err := events.Decode(&event); err != nil || event.Type != kind {
+			t.Fatalf("event %d is %+v (%v), want one of type %s", i, event, err, kind)
+		}
+		if got := string(event.Object.ColumnDefinitions); (got == "null") != (i > 0) || got == "[]" {
+			t.Errorf("event %d (%s) has the columns %s", i, kind, got)
+		}
+	}
+}
+
 // A long Table is put together of many pieces: each row has its own object's metadata.
 func TestLongTables(t *testing.T) {
 	h := apiservertest.Start(t, apiservertest.Options{}).LocalHandler()

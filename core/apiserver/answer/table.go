@@ -214,7 +214,7 @@ func (t *tableRows) printed(ctx context.Context, list metav1.ListMeta, objects [
 		APIVersion string                         `json:"apiVersion"`
 		Metadata   metav1.ListMeta                `json:"metadata"`
 		Columns    []metav1.TableColumnDefinition `json:"columnDefinitions"`
-	}{t.call.kind.Kind, t.call.kind.GroupVersion().String(), table.ListMeta, columns(table)})
+	}{t.call.kind.Kind, t.call.kind.GroupVersion().String(), table.ListMeta, table.ColumnDefinitions})
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -280,11 +280,4 @@ type tableCall struct {
 	version  string
 	options  *metav1.TableOptions
 	kind     schema.GroupVersionKind // Table, in the version that was asked for
-}
-
-func columns(t *metav1.Table) []metav1.TableColumnDefinition {
-	if t.ColumnDefinitions == nil {
-		return []metav1.TableColumnDefinition{}
-	}
-	return t.ColumnDefinitions
 }

@@ -73,10 +73,15 @@ func (w *worker) update(ctx context.Context, p *corev1.Pod, a pod.Resize) error 
 	own := *c
 	own.Resources.Requests, own.Resources.Limits = a.To.Requests, a.To.Limits
 	memory := node.Status.Capacity[corev1.ResourceMemory]
+	// The pod's own bounds come first where they grow: with cgroup v1 the kernel refuses a container more time of the
+	// processors than its pod has. Where they shrink it refuses the pod less than its containers have, and they come last.
+	_, early := w.cfg.Host.Claim(ctx, p)
 	if err := w.cfg.Engine.UpdateResources(ctx, a.ID, spec.Resources(p, &own, memory.Value(), w.at().CgroupV2)); err != nil {
 		return err
 	}
-	// The pod's own bounds follow.
+	if early == nil {
+		return nil
+	}
 	if _, err := w.cfg.Host.Claim(ctx, p); err != nil {
 		return fmt.Errorf("resize the pod's cgroup: %w", err)
 	}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet"
+	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
+	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+)
+
+// quotas is what a kernel with cgroup v1 knows of one pod of one container: the container's time of the processors
+// never exceeds the pod's, whichever of them is written.
+type quotas struct {
+	mu             sync.Mutex
+	pod, container int64
+}
+
+var errInvalid = errors.New("write cpu.cfs_quota_us: invalid argument")
+
+// boundedHost has a pod's cgroup.
+type boundedHost struct {
+	kubelet.Host
+	*quotas
+}
+
+func (h boundedHost) Claim(ctx context.Context, p *corev1.Pod) (spec.Place, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	to := spec.PodResources(p).CpuQuota
+	if to < h.container {
+		return spec.Place{}, errInvalid
+	}
+	h.pod = to
+	return h.Host.Claim(ctx, p)
+}
+
+// boundedEngine has a container's.
+type boundedEngine struct {
+	*simulated.Engine
+	*quotas
+}
+
+func (e boundedEngine) UpdateResources(ctx context.Context, id string, r *cri.LinuxContainerResources) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r.CpuQuota > e.pod {
+		return errInvalid
+	}
+	e.container = r.CpuQuota
+	return e.Engine.UpdateResources(ctx, id, r)
+}
+
+// A container may grow after its pod, and a pod shrink after its containers: a kernel with cgroup v1 refuses both the
+// other way round.
+func TestAPodGrowsBeforeItsContainersAndShrinksAfterThem(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	e, q := w.engine(), &quotas{}
+	w.node("n1", e, func(c *kubelet.Config) {
+		c.Engine, c.Host = boundedEngine{e, q}, boundedHost{c.Host, q}
+	})
+	w.create("n1", "a", func(p *corev1.Pod) { p.Spec.Containers[0].Resources = cores("300m") })
+	w.until("a", "running", running)
+	for _, to := range []string{"400m", "200m", "600m"} {
+		p, err := w.client.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Generation++
+		p.Spec.Containers[0].Resources = cores(to)
+		if _, err := w.client.CoreV1().Pods("default").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.until("a", "resized to "+to, func(p *corev1.Pod) bool {
+			r := p.Status.ContainerStatuses[0].Resources
+			return r != nil && r.Limits.Cpu().String() == to
+		})
+		m := resource.MustParse(to)
+		want := spec.Quota(m.MilliValue())
+		q.mu.Lock()
+		if q.pod != want || q.container != want {
+			t.Errorf("with %s the pod has %d us and the container %d, want %d", to, q.pod, q.container, want)
+		}
+		q.mu.Unlock()
+	}
+	events, err := w.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range events.Items {
+		if ev.Reason == "ResizeError" {
+			t.Errorf("the user was told of an error: %s", ev.Message)
+		}
+	}
+}
+
+func cores(n string) corev1.ResourceRequirements {
+	l := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n), corev1.ResourceMemory: resource.MustParse("64Mi")}
+	return corev1.ResourceRequirements{Requests: l, Limits: l}
+}

@@ -4,6 +4,9 @@ package apiserver_test
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -12,6 +15,7 @@ import (
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -121,5 +125,60 @@ func TestEveryPromisedMetricIsAccountedFor(t *testing.T) {
 		if !strings.Contains(string(doc), "`"+name+"`") {
 			t.Errorf("docs/METRICS.md does not say anything of %s", name)
 		}
+	}
+}
+
+// Who asks in protobuf is given native buckets beside the classic ones.
+func TestHistogramsHaveNativeBuckets(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{})
+	c := kubernetes.NewForConfigOrDie(s.Config("jane@example.com"))
+	if _, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	body, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").
+		SetHeader("Accept", string(expfmt.NewFormat(expfmt.TypeProtoDelim))).DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := expfmt.NewDecoder(bytes.NewReader(body), expfmt.NewFormat(expfmt.TypeProtoDelim))
+	native, classic := map[string]bool{}, map[string]bool{}
+	for {
+		f := &dto.MetricFamily{}
+		err := decoder.Decode(f)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range f.GetMetric() {
+			native[f.GetName()] = native[f.GetName()] || len(m.GetHistogram().GetPositiveSpan()) > 0
+			classic[f.GetName()] = classic[f.GetName()] || len(m.GetHistogram().GetBucket()) > 0
+		}
+	}
+	for _, name := range []string{
+		"apiserver_request_duration_seconds", "apiserver_response_sizes", "authentication_duration_seconds", "authorization_duration_seconds",
+	} {
+		if !native[name] || !classic[name] {
+			t.Errorf("%s has native buckets: %t, classic ones: %t", name, native[name], classic[name])
+		}
+	}
+}
+
+// Whether the server is well can be read often: there is a short page for it.
+func TestHealthHasItsOwnPageOfMetrics(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{})
+	api := kubernetes.NewForConfigOrDie(s.Config("jane@example.com")).Discovery().RESTClient()
+	if _, err := api.Get().AbsPath("/readyz").DoRaw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	body, err := api.Get().AbsPath("/metrics/slis").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(body), `kubernetes_healthcheck{name="ping",type="readyz"} 1`) ||
+		!strings.Contains(string(body), `kubernetes_healthchecks_total{name="ping",status="success",type="readyz"}`) ||
+		strings.Contains(string(body), "apiserver_request") {
+		t.Errorf("the page says\n%s", body)
 	}
 }

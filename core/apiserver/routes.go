@@ -14,6 +14,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/apiserver/health"
+	"github.com/wasmplane/wasmplane/core/apiserver/requestmetrics"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/profiling"
 )
@@ -38,6 +39,7 @@ func (s *Server) routes() *mux.Router {
 	}
 	if s.cfg.Gatherer != nil {
 		get("/metrics", promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{}).ServeHTTP)
+		get("/metrics/slis", promhttp.HandlerFor(requestmetrics.SLIs(s.cfg.Gatherer), promhttp.HandlerOpts{}).ServeHTTP)
 	}
 	// Not in the index, as upstream; authorized as every path.
 	get("/debug/pprof", http.RedirectHandler(profiling.Prefix, http.StatusMovedPermanently).ServeHTTP)
@@ -88,7 +90,7 @@ func (s *Server) routes() *mux.Router {
 // index lists what there is.
 func (s *Server) index(w http.ResponseWriter, req *http.Request) {
 	paths := []string{
-		"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version",
+		"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/readyz", "/version",
 		"/openid/v1/jwks", "/.well-known/openid-configuration",
 	}
 	paths = append(paths, s.catalogue.Paths()...)

@@ -34,9 +34,9 @@ type outcome struct {
 func newOutcome(attempts, took, what string) outcome {
 	return outcome{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: attempts, Help: "Counter of " + what + " attempts."}, []string{"result"}),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		took: prometheus.NewHistogramVec(native(prometheus.HistogramOpts{
 			Name: took, Help: "Duration in seconds of " + what + ".", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
-		}, []string{"result"}),
+		}), []string{"result"}),
 	}
 }
 

@@ -8,13 +8,16 @@
 // dependencies fill at start-up, is emptied first.
 //
 // A container whose image is a WebAssembly module is runc's as well: its process is
-// cmd/wasmplane-wasm, which the shim puts into the container beside the module.
+// cmd/wasmplane-wasm, which the shim puts into the container beside the module. Not so in pods that have
+// nothing else (runtimeClassName wasm-only): one shim serves all of a node, and the engine isolates itself.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/manager"
 	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/task"
@@ -35,7 +38,7 @@ func main() {
 		Requires: []plugin.Type{plugins.EventPlugin, plugins.InternalPlugin},
 		InitFn:   newTaskService,
 	})
-	shim.RunShim(context.Background(), manager.NewShimManager(runtimeName))
+	shim.RunShim(context.Background(), podManager{manager.NewShimManager(runtimeName)})
 }
 
 // newTaskService builds the task API from the two plugins that the shim library
@@ -56,6 +59,9 @@ func newTaskService(ic *plugin.InitContext) (any, error) {
 	shutdowner, ok := s.(shutdown.Service)
 	if !ok {
 		return nil, errors.New("the shutdown service plugin is of an unknown type")
+	}
+	if dir, err := os.Getwd(); err == nil && filepath.Base(dir) == podsID {
+		return newPodTasks(ic.Context, publisher, shutdowner)
 	}
 	runc, err := task.NewTaskService(ic.Context, publisher, shutdowner)
 	if err != nil {

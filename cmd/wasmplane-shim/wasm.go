@@ -52,6 +52,8 @@ const (
 // mostConfig bounds the files that are read here.
 const mostConfig = 8 << 20
 
+var errNoExec = fmt.Errorf("the container runs a WebAssembly module: there is no other program in it to execute (use probes over HTTP, gRPC or TCP): %w", errdefs.ErrNotImplemented)
+
 // wasmTasks are runc's tasks, of which those with WebAssembly modules are given the engine
 // as their process. runc isolates it as it does any other process.
 type wasmTasks struct {
@@ -88,7 +90,7 @@ func (s *wasmTasks) Exec(ctx context.Context, r *taskapi.ExecProcessRequest) (*e
 	wasm := s.modules[r.ID]
 	s.mu.Unlock()
 	if wasm {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("the container runs a WebAssembly module: there is no other program in it to execute (use probes over HTTP, gRPC or TCP): %w", errdefs.ErrNotImplemented))
+		return nil, errgrpc.ToGRPC(errNoExec)
 	}
 	return s.TTRPCTaskService.Exec(ctx, r)
 }

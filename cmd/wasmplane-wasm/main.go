@@ -6,7 +6,12 @@
 //
 //	wasm run CONFIG -- ARGUMENTS...
 //
-// with a workload.Config as JSON. Before that, outside of the container and with even fewer rights, it calls
+// with a workload.Config as JSON, or, where the process has to isolate itself (plugins/workload/cell), as
+//
+//	wasm cell
+//
+// with a line of JSON on descriptor 3 that has a cell.Config, the workload.Config and the arguments; the module runs after a second
+// line. Before that, outside of the container and with even fewer rights, it calls
 //
 //	wasm compile DIRECTORY < MODULE > ARCHIVE
 //
@@ -14,6 +19,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,6 +31,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/plugins/workload"
+	"github.com/wasmplane/wasmplane/plugins/workload/cell"
 )
 
 func main() {
@@ -62,6 +69,9 @@ func execute(ctx context.Context, args []string, serving func()) int {
 		}
 		return 0
 	}
+	if len(args) == 2 && args[1] == "cell" {
+		return inCell(ctx, os.NewFile(3, "gate"), serving)
+	}
 	if len(args) < 4 || args[1] != "run" || args[3] != "--" {
 		fmt.Fprintln(os.Stderr, "usage: wasm run CONFIG -- ARGUMENTS...; the node's containerd calls it")
 		return workload.ExitCannotRun
@@ -71,8 +81,38 @@ func execute(ctx context.Context, args []string, serving func()) int {
 		fmt.Fprintln(os.Stderr, "wasm: read the configuration:", err)
 		return workload.ExitCannotRun
 	}
+	return runModule(ctx, c, args[4:], serving)
+}
+
+// inCell isolates the process, waits to be told to go on, and runs the module.
+func inCell(ctx context.Context, gate *os.File, serving func()) int {
+	var c struct {
+		cell.Config
+		Workload workload.Config `json:"workload"`
+		Args     []string        `json:"args"`
+	}
+	lines := bufio.NewReader(gate)
+	text, err := lines.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err == nil {
+		err = cell.Enter(c.Config)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "wasm: isolate the module:", err)
+		return workload.ExitCannotRun
+	}
+	if _, err := lines.ReadBytes('\n'); err != nil {
+		return workload.ExitCannotRun // the container is not started any more
+	}
+	_ = gate.Close()
+	return runModule(ctx, c.Workload, c.Args, serving)
+}
+
+func runModule(ctx context.Context, c workload.Config, args []string, serving func()) int {
 	c.Serving = serving
-	code, err := workload.Run(ctx, c, args[4:], os.Environ(), workload.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	code, err := workload.Run(ctx, c, args, os.Environ(), workload.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "wasm:", err)
 	}

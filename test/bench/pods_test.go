@@ -99,6 +99,8 @@ type podTimer struct {
 	kube      kubernetes.Interface
 	namespace string
 	next      int
+	pod       func(name string) *corev1.Pod // hello, if nil
+	running   func()                        // called when all run, before they are removed; may be nil
 }
 
 // newPodTimer waits until pods can be made in the namespace.
@@ -154,7 +156,11 @@ func (p *podTimer) run(n int) (times, time.Duration) {
 	failed := make(chan error, n)
 	for range n {
 		p.next++
-		pod := hello(fmt.Sprintf("pod-%d", p.next))
+		template := hello
+		if p.pod != nil {
+			template = p.pod
+		}
+		pod := template(fmt.Sprintf("pod-%d", p.next))
 		sent[pod.Name] = time.Now()
 		go func() { // ends with the request
 			if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
@@ -179,6 +185,9 @@ func (p *podTimer) run(n int) (times, time.Duration) {
 		}
 	}
 	wall := time.Since(began)
+	if p.running != nil {
+		p.running()
+	}
 	p.remove(ctx, w, n)
 	return took, wall
 }

@@ -20,6 +20,7 @@ func TestBenchSmoke(t *testing.T) {
 		"plugins":     func(t *testing.T) *report { return measurePlugins(t, pluginWays[:2], 10) },
 		"reconcilers": func(t *testing.T) *report { return measureReconcilers(t, 3, time.Second, 2) },
 		"trace":       func(t *testing.T) *report { return measureTrace(t, 100) },
+		"wasm":        func(t *testing.T) *report { return measureWasm(t, 1, 3) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := measure(t)

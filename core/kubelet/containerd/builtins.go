@@ -49,4 +49,5 @@ import (
 	_ "github.com/containerd/containerd/v2/plugins/transfer"
 
 	_ "github.com/wasmplane/wasmplane/core/kubelet/containerd/bounds" // the content store, and the differ
+	_ "github.com/wasmplane/wasmplane/core/kubelet/containerd/wasmpods"
 )

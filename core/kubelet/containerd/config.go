@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/containerd/v2/version"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd/bounds"
+	"github.com/wasmplane/wasmplane/core/kubelet/containerd/wasmpods"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
@@ -163,7 +164,8 @@ func (c Config) render(bin string) ([]byte, error) {
 		"CNIBinDirs": append([]string{bin}, c.CNIBinDirs...), "CNIConfDir": c.CNIConfDir,
 		"Shim": filepath.Join(bin, shimName), "Runc": c.Runc,
 		"RuncRoot": filepath.Join(c.stateDir(), "runc"), "Limits": c.Limits,
-		"Handlers":    []string{"runc", spec.WasmHandler},
+		"Handlers": []string{"runc", spec.WasmHandler, spec.WasmOnlyHandler},
+		"WasmOnly": spec.WasmOnlyHandler, "WasmPods": wasmpods.Name,
 		"Annotations": []string{spec.WasmAnnotation, pod.PortsAnnotation},
 	})
 	if err != nil {
@@ -223,6 +225,10 @@ temp = {{q .Temp}}
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{.}}]
       runtime_type = "io.containerd.runc.v2"
       runtime_path = {{q $.Shim}}
+      {{- if eq . $.WasmOnly}}
+      sandboxer = {{q $.WasmPods}}
+      disable_pause_image_pull = true
+      {{- end}}
       # What the shim is told of a container whose image is a WebAssembly module; pods have no say in these.
       container_annotations = [{{range $i, $a := $.Annotations}}{{if $i}}, {{end}}{{q $a}}{{end}}]
       [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{.}}.options]

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/containerd/wasmpods"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
@@ -81,6 +82,9 @@ func (l leftovers) sweep(ctx context.Context, conn grpc.ClientConnInterface) err
 		return fmt.Errorf("look for what the last containerd left behind: %w", err)
 	}
 	for pid, id := range l.shims {
+		if id == wasmpods.ShimID {
+			continue // many sandboxes' shim: the containerd that answers now has found it by its bundle, or ended it
+		}
 		// A containerd that was killed between its record of a sandbox and the one of
 		// its shim leaves a sandbox that is known and not ready, and a shim that nobody
 		// will ever ask to end.

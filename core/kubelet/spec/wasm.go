@@ -12,6 +12,8 @@ import (
 const (
 	// WasmHandler is the runtime handler under which any image may be a WebAssembly module.
 	WasmHandler = "wasm"
+	// WasmOnlyHandler is the one under which every container of a pod is a WebAssembly module.
+	WasmOnlyHandler = "wasm-only"
 	// WasmAnnotation tells the runtime's shim that a container's image is a WebAssembly module;
 	// its value is the image's ID.
 	WasmAnnotation = "kubelet.wasmplane.dev/wasm"
@@ -33,7 +35,7 @@ func asModule(cfg *cri.ContainerConfig, r ContainerRequest) {
 		if bare && len(image.Config.Cmd) == 0 {
 			cfg.Command = []string{"module.wasm"}
 		}
-	} else if r.Handler != WasmHandler || !isModule(whole) {
+	} else if (r.Handler != WasmHandler && r.Handler != WasmOnlyHandler) || !isModule(whole) {
 		return
 	}
 	cfg.Annotations[WasmAnnotation] = r.ImageRef

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/cgroups/v3"
+	"github.com/containerd/cgroups/v3/cgroup2"
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/v2/core/mount"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	cgroupTop  = "/sys/fs/cgroup"
+	cgroupFile = "wasm-cgroup" // in a container's bundle: the path of its cgroup
+)
+
+// podSandbox is what core/kubelet/containerd/wasmpods writes of a pod.
+type podSandbox struct {
+	Netns   string            `json:"netns"`
+	Sysctls map[string]string `json:"sysctls"`
+	Resolv  string            `json:"resolv"`
+}
+
+// podTask is a container with a module.
+type podTask struct {
+	id, bundle, root string
+	streams          [3]string // FIFOs
+	cgroup           *cgroup2.Manager
+	cmd              *exec.Cmd
+	pid              int
+	exited           chan struct{}
+
+	mu       sync.Mutex
+	started  bool
+	gate     *os.File    // the process waits for a line on it
+	kept     [3]*os.File // this side of the FIFOs: they stay open while containerd is away
+	status   uint32
+	exitedAt time.Time
+}
+
+// cell is what the engine is told of its isolation (plugins/workload/cell, Config).
+type cell struct {
+	Root         string       `json:"root"`
+	ReadOnly     bool         `json:"readOnly,omitempty"`
+	Mounts       []cellMount  `json:"mounts,omitempty"`
+	UID          uint32       `json:"uid"`
+	GID          uint32       `json:"gid"`
+	Groups       []uint32     `json:"groups,omitempty"`
+	Capabilities []string     `json:"capabilities,omitempty"`
+	Rlimits      []cellRlimit `json:"rlimits,omitempty"`
+	Workload     workload     `json:"workload"`
+	Args         []string     `json:"args"`
+}
+
+type cellMount struct {
+	Source   string `json:"source"`
+	At       string `json:"at"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
+}
+
+type cellRlimit struct {
+	Type string `json:"type"`
+	Soft uint64 `json:"soft"`
+	Hard uint64 `json:"hard"`
+}
+
+// prepare makes what the process needs: its root, its cgroup, and what it is told.
+func (t *podTask) prepare(ctx context.Context, r *taskapi.CreateTaskRequest, spec *specs.Spec, box podSandbox) (cell, string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return cell{}, "", fmt.Errorf("find the engine: %w", err)
+	}
+	engine := filepath.Join(filepath.Dir(self), engineName)
+	module, err := blob(os.Getenv(contentVariable), spec.Annotations[wasmAnnotation])
+	if err != nil {
+		return cell{}, "", err
+	}
+	code := compiled(ctx, engine, func(read func(*os.File) error) error {
+		return withModule(ctx, r, module, spec.Process.Args, read)
+	})
+	c, err := t.cellOf(spec, module, code, box)
+	if err != nil {
+		return cell{}, "", err
+	}
+	if err := t.mountRoot(r); err != nil {
+		return cell{}, "", err
+	}
+	return c, engine, t.makeCgroup(spec.Linux)
+}
+
+// cellOf is the isolation that the configuration asks for, less what a module has no use for.
+func (t *podTask) cellOf(spec *specs.Spec, module, code string, box podSandbox) (cell, error) {
+	restrict(spec)
+	w := workload{Mounts: volumes(spec.Mounts), Listen: ports(spec.Annotations[portsAnnotation])}
+	if r := spec.Linux.Resources; r != nil && r.Memory != nil && r.Memory.Limit != nil {
+		w.Memory = max(*r.Memory.Limit, 0)
+	}
+	c := cell{Root: t.root, UID: spec.Process.User.UID, GID: spec.Process.User.GID, Groups: spec.Process.User.AdditionalGids, Args: spec.Process.Args}
+	c.ReadOnly = spec.Root != nil && spec.Root.Readonly
+	if spec.Process.Capabilities != nil {
+		c.Capabilities = spec.Process.Capabilities.Effective
+	}
+	for _, l := range spec.Process.Rlimits {
+		c.Rlimits = append(c.Rlimits, cellRlimit{l.Type, l.Soft, l.Hard})
+	}
+	for _, m := range spec.Mounts {
+		if slices.Contains(w.Mounts, filepath.Clean(m.Destination)) {
+			c.Mounts = append(c.Mounts, cellMount{m.Source, filepath.Clean(m.Destination), slices.Contains(m.Options, "ro")})
+		}
+	}
+	if box.Resolv != "" && !slices.Contains(w.Mounts, "/etc/resolv.conf") {
+		file := filepath.Join(t.bundle, "resolv.conf")
+		if err := os.WriteFile(file, []byte(box.Resolv), 0o644); err != nil {
+			return c, err
+		}
+		if err := os.Chmod(file, 0o644); err != nil { // whatever the shim's mask
+			return c, err
+		}
+		c.Mounts = append(c.Mounts, cellMount{file, "/etc/resolv.conf", true})
+		w.Mounts = append(w.Mounts, "/etc/resolv.conf")
+	}
+	if module != "" {
+		w.Module = moduleFile
+		c.Mounts = append(c.Mounts, cellMount{module, moduleFile, true})
+	}
+	if code != "" {
+		w.Cache = codeDirectory
+		c.Mounts = append(c.Mounts, cellMount{code, codeDirectory, true})
+	}
+	c.Workload = w
+	return c, nil
+}
+
+func (t *podTask) mountRoot(r *taskapi.CreateTaskRequest) error {
+	if err := os.Mkdir(t.root, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	var all []mount.Mount
+	for _, m := range r.Rootfs {
+		all = append(all, mount.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	if err := mount.All(all, t.root); err != nil {
+		return fmt.Errorf("mount the container's root: %w", err)
+	}
+	return nil
+}
+
+func (t *podTask) makeCgroup(l *specs.Linux) error {
+	if cgroups.Mode() != cgroups.Unified {
+		return errors.New("pods with runtimeClassName wasm-only need cgroup v2, which this node's kernel does not use; give them runtimeClassName: wasm")
+	}
+	path := filepath.Clean("/" + l.CgroupsPath)
+	if path == "/" {
+		return errors.New("the container's configuration names no cgroup")
+	}
+	// First the note of it, by which it is found when this process has died.
+	if err := os.WriteFile(filepath.Join(t.bundle, cgroupFile), []byte(path), 0o600); err != nil {
+		return err
+	}
+	res := l.Resources
+	if res == nil {
+		res = &specs.LinuxResources{}
+	}
+	made, err := cgroup2.NewManager(cgroupTop, path, cgroup2.ToResources(&specs.LinuxResources{
+		CPU: res.CPU, Memory: res.Memory, Pids: res.Pids, BlockIO: res.BlockIO, HugepageLimits: res.HugepageLimits,
+	}))
+	if err != nil {
+		return fmt.Errorf("make the container's cgroup: %w", err)
+	}
+	t.cgroup = made
+	return t.unified(res)
+}
+
+// limit changes the limits of a container that runs.
+func (t *podTask) limit(res *specs.LinuxResources) error {
+	if err := t.cgroup.Update(cgroup2.ToResources(res)); err != nil {
+		return fmt.Errorf("change the container's limits: %w", err)
+	}
+	return t.unified(res)
+}
+
+// unified writes limits that have the kernel's names.
+func (t *podTask) unified(res *specs.LinuxResources) error {
+	text, err := os.ReadFile(filepath.Join(t.bundle, cgroupFile))
+	if err != nil {
+		return err
+	}
+	for name, value := range res.Unified {
+		if name != filepath.Base(name) || !strings.Contains(name, ".") {
+			return fmt.Errorf("%q is no limit of a cgroup", name)
+		}
+		if err := os.WriteFile(filepath.Join(cgroupTop, string(text), name), []byte(value), 0o644); err != nil {
+			return fmt.Errorf("set the limit %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func loadCgroup(path string) (*cgroup2.Manager, error) { return cgroup2.Load(path) }
+
+// start makes the process, in the pod's network and in namespaces of its own. It waits before it runs the module.
+func (t *podTask) start(engine string, c cell, p *specs.Process, box podSandbox) error {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	theirs, gate, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	path, err := os.ReadFile(filepath.Join(t.bundle, cgroupFile))
+	if err != nil {
+		return errors.Join(err, gate.Close())
+	}
+	cgroup, err := os.Open(filepath.Join(cgroupTop, string(path)))
+	if err != nil {
+		return errors.Join(err, gate.Close())
+	}
+	defer cgroup.Close()
+	cmd := exec.Command(engine, "cell") //nolint:noctx // it is ended by Kill
+	cmd.Env, cmd.Dir, cmd.ExtraFiles = p.Env, "/", []*os.File{theirs}
+	streams, err := t.open()
+	if err != nil {
+		return errors.Join(err, gate.Close())
+	}
+	defer closeAll(streams[:])
+	if streams[0] != nil {
+		cmd.Stdin = streams[0]
+	}
+	if streams[1] != nil {
+		cmd.Stdout = streams[1]
+	}
+	if streams[2] != nil {
+		cmd.Stderr = streams[2]
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid: true, UseCgroupFD: true, CgroupFD: int(cgroup.Fd()),
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
+	}
+	if err := inNetwork(box, cmd.Start); err != nil {
+		return errors.Join(err, gate.Close())
+	}
+	t.cmd, t.pid, t.gate = cmd, cmd.Process.Pid, gate
+	if p.OOMScoreAdj != nil {
+		// Without the right to lower it, it stays what the shim's is.
+		_ = os.WriteFile("/proc/"+strconv.Itoa(t.pid)+"/oom_score_adj", []byte(strconv.Itoa(*p.OOMScoreAdj)), 0)
+	}
+	if _, err := gate.Write(append(text, '\n')); err != nil {
+		_ = cmd.Process.Kill()
+		return fmt.Errorf("tell it what it is: %w", err)
+	}
+	return nil
+}
+
+// inNetwork calls start on a thread in the pod's network namespace, of which a process that it makes is then.
+func inNetwork(box podSandbox, start func() error) error {
+	if box.Netns == "" {
+		return start()
+	}
+	ns, err := os.Open(box.Netns)
+	if err != nil {
+		return fmt.Errorf("find the pod's network: %w", err)
+	}
+	defer ns.Close()
+	goruntime.LockOSThread()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		goruntime.UnlockOSThread()
+		return err
+	}
+	defer own.Close()
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		goruntime.UnlockOSThread()
+		return fmt.Errorf("join the pod's network: %w", err)
+	}
+	err = sysctls(box.Sysctls)
+	if err == nil {
+		err = start()
+	}
+	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back != nil {
+		return errors.Join(err, back) // the thread stays locked, and ends with its goroutine
+	}
+	goruntime.UnlockOSThread()
+	return err
+}
+
+// sysctls are set as in any pod: a module may listen on every port. Those of IPC concern nothing that a module has.
+func sysctls(of map[string]string) error {
+	set := map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
+	for name, value := range of {
+		if strings.HasPrefix(name, "net.") {
+			set[name] = value
+		}
+	}
+	for name, value := range set {
+		file := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
+		if !strings.HasPrefix(file, "/proc/sys/net/") {
+			return fmt.Errorf("%q is no sysctl of a network", name)
+		}
+		if err := os.WriteFile(file, []byte(value), 0o644); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// open opens the FIFOs twice: for the process, and for this one, so that a containerd which starts anew is no end of them.
+func (t *podTask) open() (theirs [3]*os.File, err error) {
+	for i, name := range t.streams {
+		if name == "" {
+			continue
+		}
+		if t.kept[i], err = os.OpenFile(name, os.O_RDWR, 0); err != nil {
+			break
+		}
+		mode := os.O_WRONLY
+		if i == 0 {
+			mode = os.O_RDONLY
+		}
+		if theirs[i], err = os.OpenFile(name, mode, 0); err != nil {
+			break
+		}
+	}
+	if err != nil {
+		closeAll(theirs[:])
+		return theirs, fmt.Errorf("open the container's streams: %w", err)
+	}
+	return theirs, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+func (t *podTask) closeStdin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	closeAll(t.kept[:1])
+	t.kept[0] = nil
+}
+
+func (t *podTask) closeStreams() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	closeAll(t.kept[:])
+	t.kept = [3]*os.File{}
+	if t.gate != nil {
+		_ = t.gate.Close()
+		t.gate = nil
+	}
+}
+
+// goOn lets the process run its module.
+func (t *podTask) goOn() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.started {
+		return errors.New("it was started before")
+	}
+	t.started = true
+	if t.gate == nil {
+		return nil // it has ended already, and says why in its log
+	}
+	_, err := io.WriteString(t.gate, "go\n")
+	err = errors.Join(err, t.gate.Close())
+	t.gate = nil
+	if errors.Is(err, unix.EPIPE) {
+		return nil // as above
+	}
+	return err
+}
+
+func (t *podTask) hasExited() bool {
+	select {
+	case <-t.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// outOfMemory says whether the kernel killed for the cgroup's limit.
+func (t *podTask) outOfMemory() bool {
+	path, err := os.ReadFile(filepath.Join(t.bundle, cgroupFile))
+	if err != nil {
+		return false
+	}
+	text, err := os.ReadFile(filepath.Join(cgroupTop, string(path), "memory.events"))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); ok {
+			return n != "0"
+		}
+	}
+	return false
+}
+
+// remove takes away what prepare made.
+func (t *podTask) remove() error {
+	t.closeStreams()
+	var errs []error
+	if t.cgroup != nil {
+		if err := t.cgroup.Delete(); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove the container's cgroup: %w", err))
+		}
+	}
+	if err := mount.UnmountRecursive(t.root, 0); err != nil {
+		errs = append(errs, fmt.Errorf("unmount the container's root: %w", err))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/plugins/plugintest/wat"
+)
+
+// wasmPodsVariable says how many pods run at the same time in BenchmarkWasm.
+const wasmPodsVariable = "WASMPLANE_BENCH_PODS"
+
+// idleModule sleeps, an hour at a time, as a server without requests does.
+const idleModule = `(module
+  (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (func (export "_start")
+    (i32.store (i32.const 16) (i32.const 1))
+    (i64.store (i32.const 24) (i64.const 3600000000000))
+    (loop $forever
+      (drop (call $poll (i32.const 0) (i32.const 128) (i32.const 1) (i32.const 512)))
+      (br $forever))))`
+
+// BenchmarkWasm is many pods at once, of a WebAssembly module under both of its classes and of an ordinary container.
+func BenchmarkWasm(b *testing.B) {
+	pods := 100
+	if s := os.Getenv(wasmPodsVariable); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			b.Fatalf("%s=%q: give a number of pods", wasmPodsVariable, s)
+		}
+		pods = n
+	}
+	for b.Loop() {
+		measureWasm(b, 10, pods).publish(b)
+	}
+}
+
+// measureWasm runs one pod after the other, and then many at once, of each kind in turn.
+func measureWasm(tb testing.TB, one, many int) *report {
+	registry := serveModule(tb, idleModule)
+	c := newCluster(tb, "--nodes", "real")
+	c.writeConfig(fmt.Sprintf("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nnode:\n  maxPods: %d\n  registries: [{host: %q, plainHTTP: true}]\n", many+20, registry))
+	c.start()
+	c.importHello()
+	pods := newPodTimer(tb, c.kube(), "default")
+	r := newReport(fmt.Sprintf("Pods of WebAssembly modules, beside ordinary ones: one by one (%d), and %d at once", one, many),
+		"", "create to Running p50", "p90", "at once p50", "all, pods a second", "CPU a pod", "memory a pod", "aim")
+	kinds := []struct{ what, unit, class, image, aim string }{
+		{"ordinary container", "runc", "", helloImage, "-"},
+		{"module, class wasm", "wasm", "wasm", registry + "/idle:1", "-"},
+		{"module, class wasm-only", "wasm-only", "wasm-only", registry + "/idle:1", "20 ms, 4 times the first's pods a second, 2 MB"},
+	}
+	for _, k := range kinds {
+		pods.pod = func(name string) *corev1.Pod {
+			p := hello(name)
+			p.Spec.Containers[0].Image, p.Spec.Containers[0].Ports = k.image, nil
+			if k.class != "" {
+				p.Spec.RuntimeClassName = &k.class
+			}
+			return p
+		}
+		pods.run(1) // the image, the code
+		var single times
+		for range one {
+			took, _ := pods.run(1)
+			single = append(single, took...)
+		}
+		cpu, used := c.podsUse(tb)
+		var cpuAfter time.Duration
+		var usedAfter uint64
+		pods.running = func() { cpuAfter, usedAfter = c.podsUse(tb) }
+		together, wall := pods.run(many)
+		pods.running = nil
+		rate := float64(many) / wall.Seconds()
+		memory := int64(usedAfter-min(used, usedAfter)) / int64(many)
+		r.row(k.what, short(single.median()), short(single.quantile(0.9)), short(together.median()), fmt.Sprintf("%.1f", rate),
+			short((cpuAfter-cpu)/time.Duration(many)), mib(memory), k.aim)
+		r.duration(k.unit+"/running-p50", single.median())
+		r.metric(k.unit+"/pods-per-second", rate)
+		r.metric(k.unit+"/MiB-per-pod", float64(memory)/(1<<20))
+	}
+	r.note("CPU: of the whole machine while they start. Memory: of the cgroups of the node's pods and of containerd with its shims,")
+	r.note("without pages of files, which are shared, when all run.")
+	return r
+}
+
+// podsUse is the machine's processor time so far, and the memory of all pods, their shims and containerd.
+func (c *cluster) podsUse(tb testing.TB) (time.Duration, uint64) {
+	tb.Helper()
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	var ticks int64
+	for i, f := range strings.Fields(first)[1:] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if i != 3 && i != 4 && i < 8 { // idle, waiting; guests are in user already
+			ticks += n
+		}
+	}
+	text, err = os.ReadFile(filepath.Join("/sys/fs/cgroup", linuxhost.NamesOf(c.Name).Cgroup(), "memory.stat"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var used uint64
+	for line := range strings.Lines(string(text)) {
+		var what string
+		var n uint64
+		if _, err := fmt.Sscan(line, &what, &n); err != nil {
+			tb.Fatal(err)
+		}
+		switch what {
+		case "anon", "kernel":
+			used += n
+		}
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, used
+}
+
+// serveModule is a registry on loopback with a module as the artifact idle:1, and answers its address.
+func serveModule(tb testing.TB, text string) string {
+	tb.Helper()
+	module, err := wat.Assemble(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	tb.Cleanup(s.Close)
+	host := strings.TrimPrefix(s.URL, "http://")
+	ref, err := name.ParseReference(host+"/idle:1", name.Insecure)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	image, err := newWasmArtifact(module)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := remote.Write(ref, image, remote.WithContext(tb.Context())); err != nil {
+		tb.Fatal(err)
+	}
+	return host
+}
+
+// wasmArtifact is the artifact that the cloud native community agreed on.
+type wasmArtifact struct {
+	config, manifest []byte
+	layer            v1.Layer
+}
+
+func newWasmArtifact(module []byte) (v1.Image, error) {
+	a := &wasmArtifact{layer: static.NewLayer(module, "application/wasm")}
+	layer, err := descriptor(module, "application/wasm")
+	if err != nil {
+		return nil, err
+	}
+	if a.config, err = json.Marshal(map[string]any{"architecture": "wasm", "os": "wasip1", "layerDigests": []string{layer.Digest.String()}}); err != nil {
+		return nil, err
+	}
+	config, err := descriptor(a.config, "application/vnd.wasm.config.v0+json")
+	if err != nil {
+		return nil, err
+	}
+	manifest := v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: config, Layers: []v1.Descriptor{layer}}
+	if a.manifest, err = json.Marshal(manifest); err != nil {
+		return nil, err
+	}
+	return partial.CompressedToImage(a)
+}
+
+func descriptor(b []byte, mediaType types.MediaType) (v1.Descriptor, error) {
+	digest, size, err := v1.SHA256(bytes.NewReader(b))
+	return v1.Descriptor{MediaType: mediaType, Digest: digest, Size: size}, err
+}
+
+func (a *wasmArtifact) RawConfigFile() ([]byte, error)      { return a.config, nil }
+func (a *wasmArtifact) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+func (a *wasmArtifact) RawManifest() ([]byte, error)        { return a.manifest, nil }
+func (a *wasmArtifact) LayerByDigest(d v1.Hash) (partial.CompressedLayer, error) {
+	if config, _, err := v1.SHA256(bytes.NewReader(a.config)); err != nil || d == config {
+		return partial.ConfigLayer(a)
+	}
+	return a.layer, nil
+}

@@ -305,22 +305,23 @@ func inNetwork(box podSandbox, start func() error) error {
 
 // sysctls are set as in any pod: a module may listen on every port. Those of IPC concern nothing that a module has.
 func sysctls(of map[string]string) error {
-	set := map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
-	for name, value := range of {
-		if strings.HasPrefix(name, "net.") {
-			set[name] = value
-		}
-	}
-	for name, value := range set {
-		file := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
-		if !strings.HasPrefix(file, "/proc/sys/net/") {
-			return fmt.Errorf("%q is no sysctl of a network", name)
-		}
+	for file, value := range sysctlFiles(of) {
 		if err := os.WriteFile(file, []byte(value), 0o644); err != nil {
-			return fmt.Errorf("set %s: %w", name, err)
+			return fmt.Errorf("set a sysctl of the pod: %w", err)
 		}
 	}
 	return nil
+}
+
+// sysctlFiles are where the sysctls of a network are written. A name has no dots any more when it is a path, and so leads nowhere else.
+func sysctlFiles(of map[string]string) map[string]string {
+	set := map[string]string{"/proc/sys/net/ipv4/ip_unprivileged_port_start": "0"}
+	for name, value := range of {
+		if strings.HasPrefix(name, "net.") {
+			set[filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))] = value
+		}
+	}
+	return set
 }
 
 // open opens the FIFOs twice: for the process, and for this one, so that a containerd which starts anew is no end of them.

@@ -181,7 +181,8 @@ func (c *controller) Create(ctx context.Context, info sandbox.Sandbox, opts ...s
 			return fmt.Errorf("read the sandbox's configuration: %w", err)
 		}
 	}
-	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions().GetMode() == cri.NamespaceMode_POD {
+	// The mode of none is POD, by its number.
+	if users := config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(); users != nil && users.GetMode() == cri.NamespaceMode_POD {
 		return fmt.Errorf("pods with hostUsers: false cannot have runtimeClassName: wasm-only; give them runtimeClassName: wasm: %w", errdefs.ErrInvalidArgument)
 	}
 	b := &box{

@@ -260,7 +260,7 @@ func (s *podTasks) Pids(_ context.Context, r *taskapi.PidsRequest) (*taskapi.Pid
 	if err != nil {
 		return nil, err
 	}
-	pids, err := t.cgroup.Procs(false)
+	pids, err := t.cgroup.pids()
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
@@ -313,8 +313,8 @@ func (s *podTasks) Update(_ context.Context, r *taskapi.UpdateTaskRequest) (*emp
 	if err := typeurl.UnmarshalTo(r.Resources, &res); err != nil {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("read the new limits: %w", err))
 	}
-	if err := t.limit(&res); err != nil {
-		return nil, errgrpc.ToGRPC(err)
+	if err := t.cgroup.limit(&res); err != nil {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("change the container's limits: %w", err))
 	}
 	return &emptypb.Empty{}, nil
 }
@@ -339,7 +339,7 @@ func (s *podTasks) Stats(_ context.Context, r *taskapi.StatsRequest) (*taskapi.S
 	if err != nil {
 		return nil, err
 	}
-	stats, err := t.cgroup.Stat()
+	stats, err := t.cgroup.stat()
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
@@ -415,9 +415,10 @@ func (m podManager) Stop(ctx context.Context, id string) (shim.StopStatus, error
 	}
 	if err == nil {
 		t := &podTask{id: id, bundle: bundle, root: filepath.Join(bundle, "rootfs")}
-		if t.cgroup, err = loadCgroup(string(text)); err == nil {
-			err = errors.Join(t.cgroup.Kill(), t.remove())
+		if t.cgroup, err = loadCgroup(string(text)); err == nil && t.cgroup != nil {
+			err = killAll(ctx, t.cgroup)
 		}
+		err = errors.Join(err, t.remove())
 	} else if id == podsID {
 		err = nil
 	}

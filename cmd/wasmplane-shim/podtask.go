@@ -19,18 +19,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/cgroups/v3"
-	"github.com/containerd/cgroups/v3/cgroup2"
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/v2/core/mount"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
-const (
-	cgroupTop  = "/sys/fs/cgroup"
-	cgroupFile = "wasm-cgroup" // in a container's bundle: the path of its cgroup
-)
+const cgroupFile = "wasm-cgroup" // in a container's bundle: the path of its cgroup
 
 // podSandbox is what core/kubelet/containerd/wasmpods writes of a pod.
 type podSandbox struct {
@@ -43,7 +38,7 @@ type podSandbox struct {
 type podTask struct {
 	id, bundle, root string
 	streams          [3]string // FIFOs
-	cgroup           *cgroup2.Manager
+	cgroup           podCgroup
 	cmd              *exec.Cmd
 	pid              int
 	exited           chan struct{}
@@ -164,9 +159,6 @@ func (t *podTask) mountRoot(r *taskapi.CreateTaskRequest) error {
 }
 
 func (t *podTask) makeCgroup(l *specs.Linux) error {
-	if cgroups.Mode() != cgroups.Unified {
-		return errors.New("pods with runtimeClassName wasm-only need cgroup v2, which this node's kernel does not use; give them runtimeClassName: wasm")
-	}
 	path := filepath.Clean("/" + l.CgroupsPath)
 	if path == "/" {
 		return errors.New("the container's configuration names no cgroup")
@@ -179,42 +171,13 @@ func (t *podTask) makeCgroup(l *specs.Linux) error {
 	if res == nil {
 		res = &specs.LinuxResources{}
 	}
-	made, err := cgroup2.NewManager(cgroupTop, path, cgroup2.ToResources(&specs.LinuxResources{
-		CPU: res.CPU, Memory: res.Memory, Pids: res.Pids, BlockIO: res.BlockIO, HugepageLimits: res.HugepageLimits,
-	}))
+	made, err := newCgroup(path, res)
+	t.cgroup = made
 	if err != nil {
 		return fmt.Errorf("make the container's cgroup: %w", err)
 	}
-	t.cgroup = made
-	return t.unified(res)
-}
-
-// limit changes the limits of a container that runs.
-func (t *podTask) limit(res *specs.LinuxResources) error {
-	if err := t.cgroup.Update(cgroup2.ToResources(res)); err != nil {
-		return fmt.Errorf("change the container's limits: %w", err)
-	}
-	return t.unified(res)
-}
-
-// unified writes limits that have the kernel's names.
-func (t *podTask) unified(res *specs.LinuxResources) error {
-	text, err := os.ReadFile(filepath.Join(t.bundle, cgroupFile))
-	if err != nil {
-		return err
-	}
-	for name, value := range res.Unified {
-		if name != filepath.Base(name) || !strings.Contains(name, ".") {
-			return fmt.Errorf("%q is no limit of a cgroup", name)
-		}
-		if err := os.WriteFile(filepath.Join(cgroupTop, string(text), name), []byte(value), 0o644); err != nil {
-			return fmt.Errorf("set the limit %s: %w", name, err)
-		}
-	}
 	return nil
 }
-
-func loadCgroup(path string) (*cgroup2.Manager, error) { return cgroup2.Load(path) }
 
 // start makes the process, in the pod's network and in namespaces of its own. It waits before it runs the module.
 func (t *podTask) start(engine string, c cell, p *specs.Process, box podSandbox) error {
@@ -227,15 +190,6 @@ func (t *podTask) start(engine string, c cell, p *specs.Process, box podSandbox)
 		return err
 	}
 	defer theirs.Close()
-	path, err := os.ReadFile(filepath.Join(t.bundle, cgroupFile))
-	if err != nil {
-		return errors.Join(err, gate.Close())
-	}
-	cgroup, err := os.Open(filepath.Join(cgroupTop, string(path)))
-	if err != nil {
-		return errors.Join(err, gate.Close())
-	}
-	defer cgroup.Close()
 	cmd := exec.Command(engine, "cell") //nolint:noctx // it is ended by Kill
 	cmd.Env, cmd.Dir, cmd.ExtraFiles = p.Env, "/", []*os.File{theirs}
 	streams, err := t.open()
@@ -253,8 +207,16 @@ func (t *podTask) start(engine string, c cell, p *specs.Process, box podSandbox)
 		cmd.Stderr = streams[2]
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setsid: true, UseCgroupFD: true, CgroupFD: int(cgroup.Fd()),
+		Setsid:     true,
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
+	}
+	if dir := t.cgroup.directory(); dir != "" {
+		cgroup, err := os.Open(dir)
+		if err != nil {
+			return errors.Join(err, gate.Close())
+		}
+		defer cgroup.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
 	}
 	if err := inNetwork(box, cmd.Start); err != nil {
 		return errors.Join(err, gate.Close())
@@ -264,9 +226,14 @@ func (t *podTask) start(engine string, c cell, p *specs.Process, box podSandbox)
 		// Without the right to lower it, it stays what the shim's is.
 		_ = os.WriteFile("/proc/"+strconv.Itoa(t.pid)+"/oom_score_adj", []byte(strconv.Itoa(*p.OOMScoreAdj)), 0)
 	}
-	if _, err := gate.Write(append(text, '\n')); err != nil {
-		_ = cmd.Process.Kill()
-		return fmt.Errorf("tell it what it is: %w", err)
+	// It does nothing before it has read what it is, so that nothing happens outside of its cgroup.
+	err = t.cgroup.enter(t.pid)
+	if err == nil {
+		_, err = gate.Write(append(text, '\n'))
+	}
+	if err != nil {
+		// Its end is waited for: with it, its cgroup could not be removed.
+		return errors.Join(fmt.Errorf("tell it what it is: %w", err), killAndWait(t.pid))
 	}
 	return nil
 }
@@ -405,20 +372,7 @@ func (t *podTask) hasExited() bool {
 
 // outOfMemory says whether the kernel killed for the cgroup's limit.
 func (t *podTask) outOfMemory() bool {
-	path, err := os.ReadFile(filepath.Join(t.bundle, cgroupFile))
-	if err != nil {
-		return false
-	}
-	text, err := os.ReadFile(filepath.Join(cgroupTop, string(path), "memory.events"))
-	if err != nil {
-		return false
-	}
-	for line := range strings.Lines(string(text)) {
-		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); ok {
-			return n != "0"
-		}
-	}
-	return false
+	return t.cgroup != nil && t.cgroup.outOfMemory()
 }
 
 // remove takes away what prepare made.
@@ -426,7 +380,7 @@ func (t *podTask) remove() error {
 	t.closeStreams()
 	var errs []error
 	if t.cgroup != nil {
-		if err := t.cgroup.Delete(); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := t.cgroup.delete(); err != nil {
 			errs = append(errs, fmt.Errorf("remove the container's cgroup: %w", err))
 		}
 	}

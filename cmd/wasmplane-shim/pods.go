@@ -185,15 +185,41 @@ func (s *podTasks) create(ctx context.Context, r *taskapi.CreateTaskRequest) (_ 
 	if err != nil {
 		return nil, err
 	}
-	s.starts.Lock()
-	defer s.starts.Unlock()
-	if err := t.start(engine, config, spec.Process, box); err != nil {
+	if err := t.start(engine, box, s.note(t)); err != nil {
 		return nil, fmt.Errorf("start the module's process: %w", err)
+	}
+	if err := t.tell(config, spec.Process); err != nil {
+		// Its end is waited for: with it in there, its cgroup could not be removed.
+		return nil, errors.Join(fmt.Errorf("isolate the module's process: %w", err), t.cmd.Process.Kill(), waitFor(ctx, t.exited))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tasks[t.id], s.byPID[t.pid] = t, t
+	s.tasks[t.id] = t
 	return t, nil
+}
+
+// note begins a process so that its end is found to be the container's, however soon that is.
+func (s *podTasks) note(t *podTask) func(begin func() error) error {
+	return func(begin func() error) error {
+		s.starts.Lock()
+		defer s.starts.Unlock()
+		if err := begin(); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.byPID[t.pid] = t
+		return nil
+	}
+}
+
+func waitFor(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-done:
+		return nil
+	}
 }
 
 // Start implements the task service.

@@ -63,6 +63,7 @@ type cell struct {
 	Rlimits      []cellRlimit `json:"rlimits,omitempty"`
 	Workload     workload     `json:"workload"`
 	Args         []string     `json:"args"`
+	Env          []string     `json:"env"`
 }
 
 type cellMount struct {
@@ -108,7 +109,7 @@ func (t *podTask) cellOf(spec *specs.Spec, module, code string, box podSandbox) 
 	if r := spec.Linux.Resources; r != nil && r.Memory != nil && r.Memory.Limit != nil {
 		w.Memory = max(*r.Memory.Limit, 0)
 	}
-	c := cell{Root: t.root, UID: spec.Process.User.UID, GID: spec.Process.User.GID, Groups: spec.Process.User.AdditionalGids, Args: spec.Process.Args}
+	c := cell{Root: t.root, UID: spec.Process.User.UID, GID: spec.Process.User.GID, Groups: spec.Process.User.AdditionalGids, Args: spec.Process.Args, Env: spec.Process.Env}
 	c.ReadOnly = spec.Root != nil && spec.Root.Readonly
 	if spec.Process.Capabilities != nil {
 		c.Capabilities = spec.Process.Capabilities.Effective
@@ -179,19 +180,17 @@ func (t *podTask) makeCgroup(l *specs.Linux) error {
 	return nil
 }
 
-// start makes the process, in the pod's network and in namespaces of its own. It waits before it runs the module.
-func (t *podTask) start(engine string, c cell, p *specs.Process, box podSandbox) error {
-	text, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
+// start makes the process, in the pod's network and in namespaces of its own. It waits to hear what it is (tell). note is called
+// before anybody can hear of its end.
+func (t *podTask) start(engine string, box podSandbox, note func(begin func() error) error) error {
 	theirs, gate, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer theirs.Close()
 	cmd := exec.Command(engine, "cell") //nolint:noctx // it is ended by Kill
-	cmd.Env, cmd.Dir, cmd.ExtraFiles = p.Env, "/", []*os.File{theirs}
+	// Until it has isolated itself it has the node's rights: no word of the pod's comes before that, its environment neither.
+	cmd.Env, cmd.Dir, cmd.ExtraFiles = []string{}, "/", []*os.File{theirs}
 	streams, err := t.open()
 	if err != nil {
 		return errors.Join(err, gate.Close())
@@ -218,22 +217,34 @@ func (t *podTask) start(engine string, c cell, p *specs.Process, box podSandbox)
 		defer cgroup.Close()
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
 	}
-	if err := inNetwork(box, cmd.Start); err != nil {
+	err = note(func() error {
+		if err := inNetwork(box, cmd.Start); err != nil {
+			return err
+		}
+		t.cmd, t.pid, t.gate = cmd, cmd.Process.Pid, gate
+		return nil
+	})
+	if err != nil {
 		return errors.Join(err, gate.Close())
 	}
-	t.cmd, t.pid, t.gate = cmd, cmd.Process.Pid, gate
+	return nil
+}
+
+// tell puts the process into its cgroup, and tells it what it is. It does nothing before that.
+func (t *podTask) tell(c cell, p *specs.Process) error {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if err := t.cgroup.enter(t.pid); err != nil {
+		return fmt.Errorf("enter its cgroup: %w", err)
+	}
 	if p.OOMScoreAdj != nil {
 		// Without the right to lower it, it stays what the shim's is.
 		_ = os.WriteFile("/proc/"+strconv.Itoa(t.pid)+"/oom_score_adj", []byte(strconv.Itoa(*p.OOMScoreAdj)), 0)
 	}
-	// It does nothing before it has read what it is, so that nothing happens outside of its cgroup.
-	err = t.cgroup.enter(t.pid)
-	if err == nil {
-		_, err = gate.Write(append(text, '\n'))
-	}
-	if err != nil {
-		// Its end is waited for: with it, its cgroup could not be removed.
-		return errors.Join(fmt.Errorf("tell it what it is: %w", err), killAndWait(t.pid))
+	if _, err := t.gate.Write(append(text, '\n')); err != nil {
+		return fmt.Errorf("tell it what it is: %w", err)
 	}
 	return nil
 }

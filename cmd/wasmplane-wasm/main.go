@@ -10,7 +10,7 @@
 //
 //	wasm cell
 //
-// with a line of JSON on descriptor 3 that has a cell.Config, the workload.Config and the arguments; the module runs after a second
+// with a line of JSON on descriptor 3 that has a cell.Config, the workload.Config, the arguments and the environment; the module runs after a second
 // line. Before that, outside of the container and with even fewer rights, it calls
 //
 //	wasm compile DIRECTORY < MODULE > ARCHIVE
@@ -81,7 +81,7 @@ func execute(ctx context.Context, args []string, serving func()) int {
 		fmt.Fprintln(os.Stderr, "wasm: read the configuration:", err)
 		return workload.ExitCannotRun
 	}
-	return runModule(ctx, c, args[4:], serving)
+	return runModule(ctx, c, args[4:], os.Environ(), serving)
 }
 
 // inCell isolates the process, waits to be told to go on, and runs the module.
@@ -90,6 +90,7 @@ func inCell(ctx context.Context, gate *os.File, serving func()) int {
 		cell.Config
 		Workload workload.Config `json:"workload"`
 		Args     []string        `json:"args"`
+		Env      []string        `json:"env"`
 	}
 	lines := bufio.NewReader(gate)
 	text, err := lines.ReadBytes('\n')
@@ -107,12 +108,12 @@ func inCell(ctx context.Context, gate *os.File, serving func()) int {
 		return workload.ExitCannotRun // the container is not started any more
 	}
 	_ = gate.Close()
-	return runModule(ctx, c.Workload, c.Args, serving)
+	return runModule(ctx, c.Workload, c.Args, c.Env, serving)
 }
 
-func runModule(ctx context.Context, c workload.Config, args []string, serving func()) int {
+func runModule(ctx context.Context, c workload.Config, args, env []string, serving func()) int {
 	c.Serving = serving
-	code, err := workload.Run(ctx, c, args, os.Environ(), workload.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	code, err := workload.Run(ctx, c, args, env, workload.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "wasm:", err)
 	}

@@ -95,6 +95,10 @@ func (c Config) files() error {
 	if err := pivot(c.Root); err != nil {
 		return fmt.Errorf("change the root directory: %w", err)
 	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID}
+	if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &attr); err != nil {
+		return fmt.Errorf("restrict the root directory: %w", err)
+	}
 	dev := false
 	for i, m := range c.Mounts {
 		if at := path.Clean(m.At); !dev && (at == "/dev" || len(at) > 5 && at[:5] == "/dev/") {
@@ -107,12 +111,11 @@ func (c Config) files() error {
 			return fmt.Errorf("mount %s: %w", m.At, err)
 		}
 	}
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID}
-	if c.ReadOnly {
-		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	if !c.ReadOnly {
+		return nil
 	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &attr); err != nil {
-		return fmt.Errorf("restrict the root directory: %w", err)
+	if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return fmt.Errorf("make the root directory read-only: %w", err)
 	}
 	return nil
 }

@@ -50,6 +50,7 @@ var sandboxID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // podTasks are containers with modules, of many pods. Each is a process of the engine, in its own namespaces and cgroup.
 type podTasks struct {
 	bundle    string // the shim's own
+	engine    string // the program of the processes
 	publisher events.Publisher
 	down      shutdown.Service
 
@@ -64,7 +65,11 @@ func newPodTasks(ctx context.Context, publisher shim.Publisher, down shutdown.Se
 	if err != nil {
 		return nil, err
 	}
-	s := &podTasks{bundle: bundle, publisher: publisher, down: down, tasks: map[string]*podTask{}, byPID: map[int]*podTask{}}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find the engine: %w", err)
+	}
+	s := &podTasks{bundle: bundle, engine: filepath.Join(filepath.Dir(self), engineName), publisher: publisher, down: down, tasks: map[string]*podTask{}, byPID: map[int]*podTask{}}
 	exits := reaper.Default.Subscribe()
 	run.Go("ends of processes", func() error { s.reap(ctx, exits); return nil }) // ends with the shim
 	if address, err := shim.ReadAddress("address"); err == nil {
@@ -181,11 +186,11 @@ func (s *podTasks) create(ctx context.Context, r *taskapi.CreateTaskRequest) (_ 
 			err = errors.Join(err, t.remove())
 		}
 	}()
-	config, engine, err := t.prepare(ctx, r, &spec, box)
+	config, err := t.prepare(ctx, r, s.engine, &spec, box)
 	if err != nil {
 		return nil, err
 	}
-	if err := t.start(engine, box, s.note(t)); err != nil {
+	if err := t.start(s.engine, box, s.note(t)); err != nil {
 		return nil, fmt.Errorf("start the module's process: %w", err)
 	}
 	if err := t.tell(config, spec.Process); err != nil {

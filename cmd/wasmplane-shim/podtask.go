@@ -79,27 +79,22 @@ type cellRlimit struct {
 }
 
 // prepare makes what the process needs: its root, its cgroup, and what it is told.
-func (t *podTask) prepare(ctx context.Context, r *taskapi.CreateTaskRequest, spec *specs.Spec, box podSandbox) (cell, string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return cell{}, "", fmt.Errorf("find the engine: %w", err)
-	}
-	engine := filepath.Join(filepath.Dir(self), engineName)
+func (t *podTask) prepare(ctx context.Context, r *taskapi.CreateTaskRequest, engine string, spec *specs.Spec, box podSandbox) (cell, error) {
 	module, err := blob(os.Getenv(contentVariable), spec.Annotations[wasmAnnotation])
 	if err != nil {
-		return cell{}, "", err
+		return cell{}, err
 	}
 	code := compiled(ctx, engine, func(read func(*os.File) error) error {
 		return withModule(ctx, r, module, spec.Process.Args, read)
 	})
 	c, err := t.cellOf(spec, module, code, box)
 	if err != nil {
-		return cell{}, "", err
+		return cell{}, err
 	}
 	if err := t.mountRoot(r); err != nil {
-		return cell{}, "", err
+		return cell{}, err
 	}
-	return c, engine, t.makeCgroup(spec.Linux)
+	return c, t.makeCgroup(spec.Linux)
 }
 
 // cellOf is the isolation that the configuration asks for, less what a module has no use for.

@@ -24,6 +24,7 @@ import (
 	"github.com/containerd/containerd/v2/core/sandbox"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/containerd/platforms"
 	"github.com/containerd/ttrpc"
 	"github.com/containerd/typeurl/v2"
@@ -71,7 +72,8 @@ func newController(root, state string, shims *v2.ShimManager) *controller {
 	return &controller{root: root, state: state, shims: shims, boxes: map[string]*box{}}
 }
 
-// load finds the shim and the sandboxes of a containerd before this one.
+// load finds the shim and the sandboxes of a containerd before this one. What cannot be read is lost and said: an error would leave the node
+// without containers of any kind.
 func (c *controller) load(ctx context.Context) error {
 	for _, dir := range []string{c.root, c.state} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -79,33 +81,40 @@ func (c *controller) load(ctx context.Context) error {
 		}
 	}
 	if err := c.shims.LoadExistingShims(ctx, c.state, c.root); err != nil {
-		return fmt.Errorf("find the shim of WebAssembly pods: %w", err)
+		log.G(ctx).WithError(err).Error("find the shim of WebAssembly pods")
+		return nil
 	}
 	shim, err := c.shims.Get(namespaces.WithNamespace(ctx, namespace), ShimID)
 	if err != nil {
 		return nil //nolint:nilerr // none: no such pod runs
 	}
-	dir := filepath.Join(shim.Bundle(), folder)
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("find the sandboxes of WebAssembly pods: %w", err)
+	if c.boxes, err = readBoxes(filepath.Join(shim.Bundle(), folder)); err != nil {
+		log.G(ctx).WithError(err).Error("find the sandboxes of WebAssembly pods")
 	}
+	c.watch(shim)
+	return nil
+}
+
+// readBoxes answers the sandboxes that have a file, and what is wrong with the others.
+func readBoxes(dir string) (map[string]*box, error) {
+	boxes := map[string]*box{}
+	files, err := os.ReadDir(dir)
 	for _, f := range files {
 		if strings.HasPrefix(f.Name(), ".") {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		b := &box{ended: make(chan struct{})}
-		if err == nil {
-			err = json.Unmarshal(text, b)
+		text, bad := os.ReadFile(filepath.Join(dir, f.Name()))
+		if bad == nil {
+			bad = json.Unmarshal(text, b)
 		}
-		if err != nil {
-			return fmt.Errorf("read the sandbox %s: %w", f.Name(), err)
+		if bad != nil {
+			err = errors.Join(err, fmt.Errorf("read the sandbox %s: %w", f.Name(), bad))
+			continue
 		}
-		c.boxes[f.Name()] = b
+		boxes[f.Name()] = b
 	}
-	c.watch(shim)
-	return nil
+	return boxes, err
 }
 
 // watch ends all sandboxes when the shim ends.

@@ -125,23 +125,44 @@ func (c *cluster) podsUse(tb testing.TB) (time.Duration, uint64) {
 			ticks += n
 		}
 	}
-	text, err = os.ReadFile(filepath.Join("/sys/fs/cgroup", linuxhost.NamesOf(c.Name).Cgroup(), "memory.stat"))
+	return time.Duration(ticks) * 10 * time.Millisecond, cgroupMemory(tb, linuxhost.NamesOf(c.Name).Cgroup())
+}
+
+// cgroupMemory is what a cgroup and those below it use: their processes, and the kernel for them.
+func cgroupMemory(tb testing.TB, cgroup string) uint64 {
+	tb.Helper()
+	if linuxhost.CgroupV2() {
+		stat := memoryStat(tb, filepath.Join("/sys/fs/cgroup", cgroup))
+		return stat["anon"] + stat["kernel"]
+	}
+	dir := filepath.Join("/sys/fs/cgroup/memory", cgroup)
+	text, err := os.ReadFile(filepath.Join(dir, "memory.kmem.usage_in_bytes"))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var used uint64
+	kernel, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return memoryStat(tb, dir)["total_rss"] + kernel
+}
+
+func memoryStat(tb testing.TB, dir string) map[string]uint64 {
+	tb.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "memory.stat"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	stat := map[string]uint64{}
 	for line := range strings.Lines(string(text)) {
 		var what string
 		var n uint64
 		if _, err := fmt.Sscan(line, &what, &n); err != nil {
 			tb.Fatal(err)
 		}
-		switch what {
-		case "anon", "kernel":
-			used += n
-		}
+		stat[what] = n
 	}
-	return time.Duration(ticks) * 10 * time.Millisecond, used
+	return stat
 }
 
 // serveModule is a registry on loopback with a module as the artifact idle:1, and answers its address.

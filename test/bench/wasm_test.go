@@ -62,7 +62,7 @@ func BenchmarkWasm(b *testing.B) {
 func measureWasm(tb testing.TB, one, many int) *report {
 	registry := serveModule(tb, idleModule)
 	c := newCluster(tb, "--nodes", "real")
-	c.writeConfig(fmt.Sprintf("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nnode:\n  maxPods: %d\n  registries: [{host: %q, plainHTTP: true}]\n", many+20, registry))
+	c.writeConfig(fmt.Sprintf("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nnode:\n  maxPods: %d\n  registries: [{host: %q, plainHTTP: true}]\n", 2*many+20, registry))
 	c.start()
 	c.importHello()
 	pods := newPodTimer(tb, c.kube(), "default")
@@ -82,12 +82,14 @@ func measureWasm(tb testing.TB, one, many int) *report {
 			}
 			return p
 		}
-		pods.run(1) // the image, the code
+		c.awaitNoPods(tb) // of the kind before
+		pods.run(1)       // the image, the code
 		var single times
 		for range one {
 			took, _ := pods.run(1)
 			single = append(single, took...)
 		}
+		c.awaitNoPods(tb)
 		cpu, used := c.podsUse(tb)
 		var cpuAfter time.Duration
 		var usedAfter uint64
@@ -105,6 +107,24 @@ func measureWasm(tb testing.TB, one, many int) *report {
 	r.note("CPU: of the whole machine while they start. Memory: of the cgroups of the node's pods and of containerd with its shims,")
 	r.note("without pages of files, which are shared, when all run.")
 	return r
+}
+
+// awaitNoPods waits for the node: pods that are deleted without a grace period are gone from the API before it is done with them, and count
+// as its pods until then.
+func (c *cluster) awaitNoPods(tb testing.TB) {
+	tb.Helper()
+	for end := time.Now().Add(patience); ; pause(tb.Context(), 100*time.Millisecond) {
+		left, err := linuxhost.CgroupProcesses(linuxhost.NamesOf(c.Name).PodsCgroup())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			tb.Fatalf("%d processes of pods that are deleted still run", len(left))
+		}
+	}
 }
 
 // podsUse is the machine's processor time so far, and the memory of all pods, their shims and containerd.

@@ -9,7 +9,7 @@
 //
 // A container whose image is a WebAssembly module is runc's as well: its process is
 // cmd/wasmplane-wasm, which the shim puts into the container beside the module. Not so in pods that have
-// nothing else (runtimeClassName wasm-only): one shim serves all of a node, and the engine isolates itself.
+// nothing else (runtime handler wasm-only): one shim serves all of a node, and the engine isolates itself.
 package main
 
 import (

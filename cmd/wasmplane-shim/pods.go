@@ -170,9 +170,9 @@ func (s *podTasks) create(ctx context.Context, r *taskapi.CreateTaskRequest) (_ 
 	}
 	switch {
 	case spec.Annotations[wasmAnnotation] == "":
-		return nil, fmt.Errorf("the container's image is no WebAssembly module: pods with runtimeClassName wasm-only have nothing else; give this one runtimeClassName: wasm: %w", errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("the container's image is no WebAssembly module, and a pod of the runtime handler wasm-only has nothing else: give the pod runtimeClassName: wasm; to look into a pod that runs, use kubectl debug node/NAME: %w", errdefs.ErrInvalidArgument)
 	case r.Terminal:
-		return nil, fmt.Errorf("a container of a pod with runtimeClassName wasm-only has no terminal: leave tty out, or give the pod runtimeClassName: wasm: %w", errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("a container of the runtime handler wasm-only has no terminal: leave tty out, or give the pod runtimeClassName: wasm: %w", errdefs.ErrInvalidArgument)
 	case spec.Process == nil || spec.Linux == nil:
 		return nil, fmt.Errorf("the container's configuration has no process: %w", errdefs.ErrInvalidArgument)
 	}

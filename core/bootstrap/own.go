@@ -51,9 +51,8 @@ const (
 	networkPolicyRole   = "wasmplane:network-policy-enforcer"
 	// localVolumesMarker remembers that the class of nodes' own directories was made.
 	localVolumesMarker = "local-volume-class"
-	// wasmClassMarker and wasmOnlyClassMarker remember that the classes of WebAssembly modules were made.
-	wasmClassMarker     = "wasm-runtime-class"
-	wasmOnlyClassMarker = "wasm-only-runtime-class"
+	// wasmClassMarker remembers that the class of WebAssembly modules was made.
+	wasmClassMarker = "wasm-runtime-class"
 
 	traceGroup      = "trace.wasmplane.dev"
 	whyGroup        = "why.wasmplane.dev"
@@ -316,7 +315,7 @@ func ownRoles() map[string][]rbacv1.Role {
 	}, {
 		ObjectMeta: inNamespace(metav1.NamespaceSystem, wasmClassRole),
 		Rules: []rbacv1.PolicyRule{
-			{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{wasmClassMarker, wasmOnlyClassMarker}},
+			{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{wasmClassMarker}},
 			{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"configmaps"}},
 		},
 	}, {

@@ -44,7 +44,7 @@ func TestTheClassIsMadeOnce(t *testing.T) {
 	}
 	marker := corev1.SchemeGroupVersion.WithResource("configmaps")
 	controllertest.Eventually(t, func() error {
-		_, err := c.Client.Tracker().Get(marker, "kube-system", wasmclass.MarkerOf(wasmclass.Name))
+		_, err := c.Client.Tracker().Get(marker, "kube-system", wasmclass.MarkerName)
 		return err
 	})
 	if asked := markersAskedFor(c); asked != 1 {
@@ -72,25 +72,4 @@ func TestTheClassIsMadeOnce(t *testing.T) {
 	if _, err := classes.Get(t.Context(), wasmclass.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the class that was deleted is there again: %v", err)
 	}
-}
-
-// TestEachClassHasItsHandler: a node with both has both made, and one that learns the second has that made.
-func TestEachClassHasItsHandler(t *testing.T) {
-	c := controllertest.New(node("old", "wasm"))
-	c.Start(t, wasmclass.New(c.Env(t)))
-	made := func(name string) error {
-		class, err := c.Client.NodeV1().RuntimeClasses().Get(t.Context(), name, metav1.GetOptions{})
-		if err == nil && class.Handler != name {
-			return fmt.Errorf("the handler of class %s is %s", name, class.Handler)
-		}
-		return err
-	}
-	controllertest.Eventually(t, func() error { return made(wasmclass.Name) })
-	if err := made(wasmclass.OnlyName); !apierrors.IsNotFound(err) {
-		t.Errorf("no node has the handler, but the class: %v", err)
-	}
-	if _, err := c.Client.CoreV1().Nodes().Create(t.Context(), node("new", "wasm", "wasm-only"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, func() error { return made(wasmclass.OnlyName) })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cell isolates the process that runs a WebAssembly module, from within and before it knows the module, where no other
-// container runtime does (pods with runtimeClassName wasm-only). Whoever starts the process has given it a cgroup, the pod's
+// container runtime does (pods of the runtime handler wasm-only). Whoever starts the process has given it a cgroup, the pod's
 // network namespace, and mount, PID, IPC, UTS and cgroup namespaces of its own; Enter does the rest: the root directory
 // and the volumes, the user, capabilities, limits and a filter of system calls. There is no /proc, no /sys and
 // no device in a cell, and nothing in it can be executed.

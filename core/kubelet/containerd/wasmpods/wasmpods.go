@@ -192,7 +192,7 @@ func (c *controller) Create(ctx context.Context, info sandbox.Sandbox, opts ...s
 	}
 	// The mode of none is POD, by its number.
 	if users := config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(); users != nil && users.GetMode() == cri.NamespaceMode_POD {
-		return fmt.Errorf("pods with hostUsers: false cannot have runtimeClassName: wasm-only; give them runtimeClassName: wasm: %w", errdefs.ErrInvalidArgument)
+		return fmt.Errorf("pods with hostUsers: false cannot have the runtime handler wasm-only; give them runtimeClassName: wasm: %w", errdefs.ErrInvalidArgument)
 	}
 	b := &box{
 		Netns: o.NetNSPath, Sysctls: config.GetLinux().GetSysctls(), Resolv: resolv(config.GetDnsConfig()),

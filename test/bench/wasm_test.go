@@ -24,6 +24,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/plugins/plugintest/wat"
@@ -60,14 +63,19 @@ func BenchmarkWasm(b *testing.B) {
 
 // measureWasm runs one pod after the other, and then many at once, of each kind in turn.
 func measureWasm(tb testing.TB, one, many int) *report {
-	registry := serveModule(tb, idleModule)
+	module, err := wat.Assemble(idleModule)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	registry := serveImages(tb, map[string]v1.Image{"idle:1": moduleImage(tb, module)})
 	c := newCluster(tb, "--nodes", "real")
-	c.writeConfig(fmt.Sprintf("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nnode:\n  maxPods: %d\n  registries: [{host: %q, plainHTTP: true}]\n", 2*many+20, registry))
+	c.writeConfig(fmt.Sprintf("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nnode:\n  maxPods: %d\n  registries: [{host: %q, plainHTTP: true}]\n", many+20, registry))
 	c.start()
 	c.importHello()
 	pods := newPodTimer(tb, c.kube(), "default")
+	makeWasmOnlyClass(tb, c.kube())
 	r := newReport(fmt.Sprintf("Pods of WebAssembly modules, beside ordinary ones: one by one (%d), and %d at once", one, many),
-		"", "create to Running p50", "p90", "at once p50", "all, pods a second", "CPU a pod", "memory a pod", "aim")
+		"", "create to Running p50", "p99", "at once p50", "p99", "all, pods a second", "CPU a pod", "PSS a pod", "with the kernel's", "aim")
 	kinds := []struct{ what, unit, class, image, aim string }{
 		{"ordinary container", "runc", "", helloImage, "-"},
 		{"module, class wasm", "wasm", "wasm", registry + "/idle:1", "-"},
@@ -77,6 +85,9 @@ func measureWasm(tb testing.TB, one, many int) *report {
 		pods.pod = func(name string) *corev1.Pod {
 			p := hello(name)
 			p.Spec.Containers[0].Image, p.Spec.Containers[0].Ports = k.image, nil
+			// With a grace period a pod is gone from the API only when the node is done with it, and does not count as its pod any more.
+			grace := int64(1)
+			p.Spec.TerminationGracePeriodSeconds = &grace
 			if k.class != "" {
 				p.Spec.RuntimeClassName = &k.class
 			}
@@ -90,27 +101,25 @@ func measureWasm(tb testing.TB, one, many int) *report {
 			single = append(single, took...)
 		}
 		c.awaitNoPods(tb)
-		cpu, used := c.podsUse(tb)
-		var cpuAfter time.Duration
-		var usedAfter uint64
-		pods.running = func() { cpuAfter, usedAfter = c.podsUse(tb) }
+		before := c.podsUse(tb)
+		var after use
+		pods.running = func() { after = c.podsUse(tb) }
 		together, wall := pods.run(many)
 		pods.running = nil
 		rate := float64(many) / wall.Seconds()
-		memory := int64(usedAfter-min(used, usedAfter)) / int64(many)
-		r.row(k.what, short(single.median()), short(single.quantile(0.9)), short(together.median()), fmt.Sprintf("%.1f", rate),
-			short((cpuAfter-cpu)/time.Duration(many)), mib(memory), k.aim)
+		pss, cgroup := (after.pss-before.pss)/int64(many), (after.cgroup-before.cgroup)/int64(many)
+		r.row(k.what, short(single.median()), short(single.quantile(0.99)), short(together.median()), short(together.quantile(0.99)), fmt.Sprintf("%.1f", rate),
+			short((after.cpu-before.cpu)/time.Duration(many)), mib(pss), mib(cgroup), k.aim)
 		r.duration(k.unit+"/running-p50", single.median())
 		r.metric(k.unit+"/pods-per-second", rate)
-		r.metric(k.unit+"/MiB-per-pod", float64(memory)/(1<<20))
+		r.metric(k.unit+"/PSS-MiB-per-pod", float64(pss)/(1<<20))
 	}
-	r.note("CPU: of the whole machine while they start. Memory: of the cgroups of the node's pods and of containerd with its shims,")
-	r.note("without pages of files, which are shared, when all run.")
+	r.note("CPU: of the whole machine while they start. PSS: of the processes of pods, containerd and its shims, what they share by parts.")
+	r.note("With the kernel's: what their cgroups use, without pages of files, when all run.")
 	return r
 }
 
-// awaitNoPods waits for the node: pods that are deleted without a grace period are gone from the API before it is done with them, and count
-// as its pods until then.
+// awaitNoPods waits for the node: it may still end what it began for the kind before.
 func (c *cluster) awaitNoPods(tb testing.TB) {
 	tb.Helper()
 	for end := time.Now().Add(patience); ; pause(tb.Context(), 100*time.Millisecond) {
@@ -127,8 +136,13 @@ func (c *cluster) awaitNoPods(tb testing.TB) {
 	}
 }
 
-// podsUse is the machine's processor time so far, and the memory of all pods, their shims and containerd.
-func (c *cluster) podsUse(tb testing.TB) (time.Duration, uint64) {
+// use is the machine's processor time so far, and the memory of all pods, their shims and containerd.
+type use struct {
+	cpu         time.Duration
+	pss, cgroup int64
+}
+
+func (c *cluster) podsUse(tb testing.TB) use {
 	tb.Helper()
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -145,7 +159,38 @@ func (c *cluster) podsUse(tb testing.TB) (time.Duration, uint64) {
 			ticks += n
 		}
 	}
-	return time.Duration(ticks) * 10 * time.Millisecond, cgroupMemory(tb, linuxhost.NamesOf(c.Name).Cgroup())
+	cgroup := linuxhost.NamesOf(c.Name).Cgroup()
+	return use{time.Duration(ticks) * 10 * time.Millisecond, proportional(tb, cgroup), int64(cgroupMemory(tb, cgroup))}
+}
+
+// proportional is the memory of a cgroup's processes, of which what several share counts to each in part.
+func proportional(tb testing.TB, cgroup string) (bytes int64) {
+	tb.Helper()
+	pids, err := linuxhost.CgroupProcesses(cgroup)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		if err != nil {
+			continue // it has ended
+		}
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) == 3 && f[0] == "Pss:" {
+				bytes += number(tb, f[1]) << 10
+			}
+		}
+	}
+	return bytes
+}
+
+// makeWasmOnlyClass makes the class that no cluster has by itself.
+func makeWasmOnlyClass(tb testing.TB, kube kubernetes.Interface) {
+	tb.Helper()
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "wasm-only"}, Handler: "wasm-only"}
+	if _, err := kube.NodeV1().RuntimeClasses().Create(tb.Context(), class, metav1.CreateOptions{}); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // cgroupMemory is what a cgroup and those below it use: their processes, and the kernel for them.
@@ -185,28 +230,32 @@ func memoryStat(tb testing.TB, dir string) map[string]uint64 {
 	return stat
 }
 
-// serveModule is a registry on loopback with a module as the artifact idle:1, and answers its address.
-func serveModule(tb testing.TB, text string) string {
+// serveImages is a registry on loopback with images, and answers its address.
+func serveImages(tb testing.TB, images map[string]v1.Image) string {
 	tb.Helper()
-	module, err := wat.Assemble(text)
-	if err != nil {
-		tb.Fatal(err)
-	}
 	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	tb.Cleanup(s.Close)
 	host := strings.TrimPrefix(s.URL, "http://")
-	ref, err := name.ParseReference(host+"/idle:1", name.Insecure)
-	if err != nil {
-		tb.Fatal(err)
+	for what, image := range images {
+		ref, err := name.ParseReference(host+"/"+what, name.Insecure)
+		if err == nil {
+			err = remote.Write(ref, image, remote.WithContext(tb.Context()))
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
 	}
+	return host
+}
+
+// moduleImage is a module as an artifact.
+func moduleImage(tb testing.TB, module []byte) v1.Image {
+	tb.Helper()
 	image, err := newWasmArtifact(module)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := remote.Write(ref, image, remote.WithContext(tb.Context())); err != nil {
-		tb.Fatal(err)
-	}
-	return host
+	return image
 }
 
 // wasmArtifact is the artifact that the cloud native community agreed on.

@@ -311,7 +311,8 @@ func (s *podTasks) Kill(_ context.Context, r *taskapi.KillRequest) (*emptypb.Emp
 	if t.hasExited() {
 		return nil, errgrpc.ToGRPCf(errdefs.ErrNotFound, "the process of container %s has ended", t.id)
 	}
-	if err := unix.Kill(t.pid, unix.Signal(r.Signal)); err != nil && !errors.Is(err, unix.ESRCH) {
+	// By its descriptor, not its number: that may be another process' by now.
+	if err := t.cmd.Process.Signal(unix.Signal(r.Signal)); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return nil, errgrpc.ToGRPC(err)
 	}
 	return &emptypb.Empty{}, nil

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/v2/core/runtime"
 	v2 "github.com/containerd/containerd/v2/core/runtime/v2"
 	"github.com/containerd/containerd/v2/core/sandbox"
@@ -62,6 +61,7 @@ type box struct {
 	Netns     string            `json:"netns,omitempty"` // empty in the node's network
 	Sysctls   map[string]string `json:"sysctls,omitempty"`
 	Resolv    string            `json:"resolv,omitempty"` // what /etc/resolv.conf says
+	Cgroup    string            `json:"cgroup,omitempty"` // of the pod
 	CreatedAt time.Time         `json:"createdAt"`
 
 	ended    chan struct{}
@@ -196,6 +196,7 @@ func (c *controller) Create(ctx context.Context, info sandbox.Sandbox, opts ...s
 	}
 	b := &box{
 		Netns: o.NetNSPath, Sysctls: config.GetLinux().GetSysctls(), Resolv: resolv(config.GetDnsConfig()),
+		Cgroup:    config.GetLinux().GetCgroupParent(),
 		CreatedAt: time.Now(), ended: make(chan struct{}),
 	}
 	text, err := json.Marshal(b)
@@ -349,11 +350,6 @@ func (c *controller) Shutdown(ctx context.Context, id string) error {
 		return fmt.Errorf("end the shim of WebAssembly pods: %w", err)
 	}
 	return nil
-}
-
-// Metrics implements sandbox.Controller: a sandbox uses nothing.
-func (c *controller) Metrics(context.Context, string) (*types.Metric, error) {
-	return nil, fmt.Errorf("a sandbox of WebAssembly modules has no process: %w", errdefs.ErrNotImplemented)
 }
 
 // Update implements sandbox.Controller: limits are those of the pod's cgroup, and of the containers.

@@ -13,7 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/containerd/cgroups/v3"
+	stats1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	"github.com/containerd/cgroups/v3/cgroup2"
+	stats2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -80,4 +85,44 @@ func TestWhoWaitsForASandboxHearsOfItsEnd(t *testing.T) {
 			t.Errorf("none: %v", err)
 		}
 	})
+}
+
+// TestAPodsUseIsThatOfItsCgroup, of which CRI makes the statistics of the pod and its containers.
+func TestAPodsUseIsThatOfItsCgroup(t *testing.T) {
+	c := newController("", "", nil)
+	own := "/"
+	if cgroups.Mode() == cgroups.Unified { // whose root has no figures
+		var err error
+		if own, err = cgroup2.NestedGroupPath(""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.boxes["a"] = &box{Cgroup: own, ended: make(chan struct{})}
+	c.boxes["none"] = &box{ended: make(chan struct{})}
+	m, err := c.Metrics(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used, err := typeurl.UnmarshalAny(m.GetData())
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch used := used.(type) {
+	case *stats1.Metrics:
+		if used.GetCPU().GetUsage().GetTotal() == 0 || used.GetMemory().GetUsage().GetUsage() == 0 {
+			t.Errorf("the machine has used nothing: %v", used)
+		}
+	case *stats2.Metrics:
+		if used.GetCPU().GetUsageUsec() == 0 {
+			t.Errorf("the machine has used nothing: %v", used)
+		}
+	default:
+		t.Errorf("containerd does not know %T", used)
+	}
+	if _, err := c.Metrics(t.Context(), "none"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("without a cgroup: %v", err)
+	}
+	if _, err := c.Metrics(t.Context(), "b"); !errdefs.IsNotFound(err) {
+		t.Errorf("no sandbox: %v", err)
+	}
 }

@@ -75,7 +75,7 @@ func measureWasm(tb testing.TB, one, many int) *report {
 	pods := newPodTimer(tb, c.kube(), "default")
 	makeWasmOnlyClass(tb, c.kube())
 	r := newReport(fmt.Sprintf("Pods of WebAssembly modules, beside ordinary ones: one by one (%d), and %d at once", one, many),
-		"", "create to Running p50", "p99", "at once p50", "p99", "all, pods a second", "CPU a pod", "PSS a pod", "with the kernel's", "aim")
+		"", "create to Running p50", "p99", "at once p50", "p99", "all, pods a second", "CPU a pod", "of it the runtime's", "the pods'", "PSS a pod", "with the kernel's", "aim")
 	kinds := []struct{ what, unit, class, image, aim string }{
 		{"ordinary container", "runc", "", helloImage, "-"},
 		{"module, class wasm", "wasm", "wasm", registry + "/idle:1", "-"},
@@ -109,12 +109,12 @@ func measureWasm(tb testing.TB, one, many int) *report {
 		rate := float64(many) / wall.Seconds()
 		pss, cgroup := (after.pss-before.pss)/int64(many), (after.cgroup-before.cgroup)/int64(many)
 		r.row(k.what, short(single.median()), short(single.quantile(0.99)), short(together.median()), short(together.quantile(0.99)), fmt.Sprintf("%.1f", rate),
-			short((after.cpu-before.cpu)/time.Duration(many)), mib(pss), mib(cgroup), k.aim)
+			perPod(before.all, after.all, many), perPod(before.runtime, after.runtime, many), perPod(before.pods, after.pods, many), mib(pss), mib(cgroup), k.aim)
 		r.duration(k.unit+"/running-p50", single.median())
 		r.metric(k.unit+"/pods-per-second", rate)
 		r.metric(k.unit+"/PSS-MiB-per-pod", float64(pss)/(1<<20))
 	}
-	r.note("CPU: of the whole machine while they start. PSS: of the processes of pods, containerd and its shims, what they share by parts.")
+	r.note("CPU while they start, of wasmplane with its API, of containerd with shims and network, and of the pods. PSS: of the processes of pods, containerd and its shims, what they share by parts.")
 	r.note("With the kernel's: what their cgroups use, without pages of files, when all run.")
 	return r
 }
@@ -136,31 +136,25 @@ func (c *cluster) awaitNoPods(tb testing.TB) {
 	}
 }
 
-// use is the machine's processor time so far, and the memory of all pods, their shims and containerd.
+// use is the processor time so far, and the memory of all pods, their shims and containerd.
 type use struct {
-	cpu         time.Duration
-	pss, cgroup int64
+	all, runtime, pods time.Duration
+	pss, cgroup        int64
+}
+
+func perPod(before, after time.Duration, pods int) string {
+	return short((after - before) / time.Duration(pods))
 }
 
 func (c *cluster) podsUse(tb testing.TB) use {
 	tb.Helper()
-	text, err := os.ReadFile("/proc/stat")
+	own, err := cpuOf(c.pid())
 	if err != nil {
 		tb.Fatal(err)
 	}
-	first, _, _ := strings.Cut(string(text), "\n")
-	var ticks int64
-	for i, f := range strings.Fields(first)[1:] {
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		if i != 3 && i != 4 && i < 8 { // idle, waiting; guests are in user already
-			ticks += n
-		}
-	}
-	cgroup := linuxhost.NamesOf(c.Name).Cgroup()
-	return use{time.Duration(ticks) * 10 * time.Millisecond, proportional(tb, cgroup), int64(cgroupMemory(tb, cgroup))}
+	n := linuxhost.NamesOf(c.Name)
+	runtime, pods := cgroupCPU(tb, n.RuntimeCgroup()), cgroupCPU(tb, n.PodsCgroup())
+	return use{own + runtime + pods, runtime, pods, proportional(tb, n.Cgroup()), int64(cgroupMemory(tb, n.Cgroup()))}
 }
 
 // proportional is the memory of a cgroup's processes, of which what several share counts to each in part.

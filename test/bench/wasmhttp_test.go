@@ -135,7 +135,8 @@ func (s *httpServer) ask(tb testing.TB, c *cluster, during time.Duration) {
 	client := &http.Client{Transport: transport}
 	var asked atomic.Int64
 	var failed atomic.Pointer[error]
-	before, began := c.podsCPU(tb), time.Now()
+	pods := linuxhost.NamesOf(c.Name).PodsCgroup()
+	before, began := cgroupCPU(tb, pods), time.Now()
 	var all sync.WaitGroup
 	for range connections {
 		all.Go(func() {
@@ -155,7 +156,7 @@ func (s *httpServer) ask(tb testing.TB, c *cluster, during time.Duration) {
 	}
 	s.asked += asked.Load()
 	s.wall += time.Since(began)
-	s.cpu += c.podsCPU(tb) - before
+	s.cpu += cgroupCPU(tb, pods) - before
 }
 
 func get(ctx context.Context, client *http.Client, address string) error {
@@ -175,12 +176,11 @@ func get(ctx context.Context, client *http.Client, address string) error {
 	return err
 }
 
-// podsCPU is the processor time that all pods have used.
-func (c *cluster) podsCPU(tb testing.TB) time.Duration {
+// cgroupCPU is the processor time that a cgroup and those below it have used.
+func cgroupCPU(tb testing.TB, cgroup string) time.Duration {
 	tb.Helper()
-	pods := linuxhost.NamesOf(c.Name).PodsCgroup()
 	if linuxhost.CgroupV2() {
-		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", pods, "cpu.stat"))
+		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", cgroup, "cpu.stat"))
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func (c *cluster) podsCPU(tb testing.TB) time.Duration {
 		}
 		tb.Fatal("cpu.stat has no usage_usec")
 	}
-	text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/cpuacct", pods, "cpuacct.usage"))
+	text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/cpuacct", cgroup, "cpuacct.usage"))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -91,12 +91,16 @@ func (pl planner) after(before []*discoveryv1.EndpointSlice) planner {
 	return pl
 }
 
+// others says that an object's labels leave it to another proxy, or to nobody, as upstream's.
+func others(labels map[string]string) bool {
+	_, another := labels["service.kubernetes.io/service-proxy-name"]
+	_, headless := labels[corev1.IsHeadlessService]
+	return another || headless
+}
+
 // ignored says that a Service is none of this proxy's business.
 func ignored(s *corev1.Service) bool {
-	if _, other := s.Labels["service.kubernetes.io/service-proxy-name"]; other {
-		return true
-	}
-	return s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone
+	return others(s.Labels) || s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone
 }
 
 func (pl planner) plan(s *corev1.Service, slices []*discoveryv1.EndpointSlice) *plan {
@@ -188,7 +192,11 @@ func (pl planner) readyHere(list []*discoveryv1.EndpointSlice, port *corev1.Serv
 	return len(found)
 }
 
+// portOf is where a slice's endpoints serve a port of the Service. A slice can be taken from proxies by its labels alone.
 func portOf(s *discoveryv1.EndpointSlice, port *corev1.ServicePort) (uint16, bool) {
+	if others(s.Labels) {
+		return 0, false
+	}
 	for _, p := range s.Ports {
 		if ptr.Deref(p.Name, "") == port.Name && ptr.Deref(p.Protocol, corev1.ProtocolTCP) == port.Protocol && p.Port != nil {
 			return uint16(*p.Port), true

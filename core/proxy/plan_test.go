@@ -57,12 +57,31 @@ func TestWhichEndpointsAreUsed(t *testing.T) {
 
 func TestServicesThatAreNotOurs(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Service){
-		"headless":  func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
-		"external":  func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName },
-		"another's": func(s *corev1.Service) { s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "x"} },
+		"headless":          func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
+		"external":          func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName },
+		"labelled headless": func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} },
+		"another's":         func(s *corev1.Service) { s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "x"} },
 	} {
 		if p := v4().plan(service("web", vip, change), one(slice("web", "n1", "10.0.0.1"))); len(p.chains)+len(p.elements) > 0 {
 			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}
+
+// A slice's own labels count too: whoever adds one to it takes its endpoints out of the Service.
+func TestSlicesThatAreNotOurs(t *testing.T) {
+	for _, label := range []string{corev1.IsHeadlessService, "service.kubernetes.io/service-proxy-name"} {
+		taken := slice("web", "n1", "10.0.0.1")
+		taken.Labels[label] = ""
+		p := v4().plan(service("web", vip, func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
+			s.Spec.HealthCheckNodePort = 32000
+		}), []*discoveryv1.EndpointSlice{taken})
+		if _, served := p.elements[elementKey{mapServices, vip + " . tcp . 80"}]; served || p.health.local != 0 {
+			t.Errorf("%s: the endpoint is used: %+v, %+v", label, p.elements, p.health)
+		}
+		if got := p.elements[elementKey{mapNoIPs, vip + " . tcp . 80"}]; got == "" {
+			t.Errorf("%s: connections are not refused: %+v", label, p.elements)
 		}
 	}
 }

@@ -66,6 +66,7 @@ var dialers = map[string]string{
 	"plugins/source/oci.go":                     "by the transport of https.go",
 
 	"core/kubelet/reach/reach.go":              "where an administrator asks who may run commands in the node's pods; no data are sent",
+	"core/kubelet/server/stream.go":            "to the address of a stream that the container engine answers",
 	"core/kubelet/probe/handler.go":            "by the policy; gRPC to the pod's own address",
 	"core/kubelet/containerd/containerd.go":    "to the socket of the containerd that it started",
 	"core/kubelet/containerd/strays.go":        "to the sockets of shims, which that containerd started",

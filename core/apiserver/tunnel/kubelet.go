@@ -53,7 +53,7 @@ func newBackends(k *KubeletClient) *backends {
 	}
 	transport := func(cfg *tls.Config) *http.Transport {
 		return &http.Transport{
-			DialContext:         connect,
+			DialContext:         dial.ToTheEnd(connect), // streams pass through: what a kubelet says last is the exit code
 			TLSClientConfig:     cfg,
 			TLSHandshakeTimeout: 10 * time.Second,
 			MaxIdleConnsPerHost: 4,

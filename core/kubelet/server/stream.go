@@ -5,6 +5,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/proxy"
 
+	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
 )
 
@@ -56,7 +58,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, ask func(context
 		return
 	}
 	r.Header.Del("Authorization") // meant for us
-	h := proxy.NewUpgradeAwareHandler(u, nil, false, true, responder{})
+	// The runtime writes a command's exit code last, and goes.
+	transport := &http.Transport{DialContext: dial.ToTheEnd((&net.Dialer{}).DialContext)}
+	h := proxy.NewUpgradeAwareHandler(u, transport, false, true, responder{})
 	h.UseRequestLocation = false
 	// A stream that nobody says anything on stays open: a shell waits for its user.
 	h.FlushInterval = -1 * time.Millisecond

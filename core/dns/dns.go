@@ -44,7 +44,8 @@ type Config struct {
 	// real one where that points at a stub on loopback.
 	ResolvConf string
 	// Clients are the networks that are answered; empty: everybody who gets through
-	// to the address. Others are refused, so that a node is no open resolver.
+	// to the address. Others are refused, so that a node is no open resolver. The
+	// machine itself is answered always: pods in its network ask from its addresses.
 	Clients []netip.Prefix
 	// TTL of the cluster's own names; default 5 s.
 	TTL time.Duration
@@ -104,7 +105,7 @@ func New(cfg Config) (*Server, error) {
 	if s.names, err = newNames(cfg, newCache(newForwarder(cfg), time.Now)); err != nil {
 		return nil, err
 	}
-	s.handler = &handler{next: s.names.plugin, clients: cfg.Clients, metrics: metrics, log: cfg.Log}
+	s.handler = &handler{next: s.names.plugin, clients: cfg.Clients, own: newOwn(), metrics: metrics, log: cfg.Log}
 	s.names.plugin.Upstream = lookup{s.handler.next}
 	return s, nil
 }

@@ -297,14 +297,30 @@ func TestATakenAddressIsAClearErrorAndNothingStaysOpen(t *testing.T) {
 }
 
 func TestStrangersAreRefused(t *testing.T) {
-	h := &handler{clients: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
+	looks, now := 0, time.Unix(1, 0)
+	h := &handler{clients: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, own: &own{
+		list: func() ([]net.Addr, error) {
+			looks++
+			return []net.Addr{&net.IPNet{IP: net.ParseIP("198.51.100.7"), Mask: net.CIDRMask(24, 32)}}, nil
+		},
+		now: func() time.Time { return now },
+	}}
 	for from, want := range map[string]bool{
 		"10.244.3.4:999": true, "127.0.0.1:999": true, "192.0.2.1:999": false,
+		"198.51.100.7:999": true, "198.51.100.8:999": false, "[::ffff:198.51.100.7]:999": true, // pods in the machine's network
 		"[::ffff:10.244.1.1]:999": true,
 	} {
 		if got := h.welcome(net.UDPAddrFromAddrPort(netip.MustParseAddrPort(from))); got != want {
 			t.Errorf("%s: %v", from, got)
 		}
+	}
+	if looks != 1 {
+		t.Errorf("strangers made us look for our addresses %d times", looks)
+	}
+	h.own.list = func() ([]net.Addr, error) { return nil, nil }
+	now = now.Add(ownFor)
+	if h.welcome(net.UDPAddrFromAddrPort(netip.MustParseAddrPort("198.51.100.7:999"))) {
+		t.Error("an address that the machine has no longer is welcome")
 	}
 }
 

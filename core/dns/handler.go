@@ -23,6 +23,7 @@ import (
 type handler struct {
 	next    plugin.Handler
 	clients []netip.Prefix
+	own     *own
 	metrics *metrics
 	log     *slog.Logger
 	// base is the context of Run: the library that calls hands none in.
@@ -62,7 +63,7 @@ func (h *handler) serve(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (
 	return rcode
 }
 
-// welcome: loopback always is.
+// welcome: the machine itself always is, at loopback and at its other addresses.
 func (h *handler) welcome(from net.Addr) bool {
 	if len(h.clients) == 0 {
 		return true
@@ -72,7 +73,7 @@ func (h *handler) welcome(from net.Addr) bool {
 		return false
 	}
 	a := at.Addr().Unmap().WithZone("")
-	return a.IsLoopback() || slices.ContainsFunc(h.clients, func(p netip.Prefix) bool { return p.Contains(a) })
+	return a.IsLoopback() || slices.ContainsFunc(h.clients, func(p netip.Prefix) bool { return p.Contains(a) }) || h.own.has(a)
 }
 
 func (h *handler) fail(w dns.ResponseWriter, r *dns.Msg, rcode int) int {

@@ -200,11 +200,17 @@ func (n *secondNode) identity(file, server string, subject pkix.Name) error {
 // connect makes the network namespace and its link to this machine.
 func (n *secondNode) connect(ctx context.Context) error {
 	n.disconnect(ctx)
+	host, err := hostAddress()
+	if err != nil {
+		return err
+	}
 	for _, args := range [][]string{
 		{"ip", "netns", "add", secondNet},
 		{"ip", "link", "add", hostLink, "type", "veth", "peer", "name", nodeLink, "netns", secondNet},
 		{"ip", "address", "add", hostEnd + "/30", "dev", hostLink},
 		{"ip", "link", "set", hostLink, "up"},
+		// Tests expect that a node speaks from its own address, not from the link's.
+		{"ip", "route", "replace", nodeEnd + "/32", "dev", hostLink, "src", host},
 		{"ip", "-n", secondNet, "link", "set", "lo", "up"},
 		{"ip", "-n", secondNet, "address", "add", nodeEnd + "/30", "dev", nodeLink},
 		{"ip", "-n", secondNet, "link", "set", nodeLink, "up"},

@@ -157,6 +157,37 @@ func (c *cluster) podsUse(tb testing.TB) use {
 	return use{own + runtime + pods, runtime, pods, proportional(tb, n.Cgroup()), int64(cgroupMemory(tb, n.Cgroup()))}
 }
 
+// cgroupCPU is the processor time that a cgroup and those below it have used.
+func cgroupCPU(tb testing.TB, cgroup string) time.Duration {
+	tb.Helper()
+	if linuxhost.CgroupV2() {
+		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", cgroup, "cpu.stat"))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if us, ok := strings.CutPrefix(line, "usage_usec "); ok {
+				return time.Duration(number(tb, us)) * time.Microsecond
+			}
+		}
+		tb.Fatal("cpu.stat has no usage_usec")
+	}
+	text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/cpuacct", cgroup, "cpuacct.usage"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(number(tb, string(text)))
+}
+
+func number(tb testing.TB, text string) int64 {
+	tb.Helper()
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}
+
 // proportional is the memory of a cgroup's processes, of which what several share counts to each in part.
 func proportional(tb testing.TB, cgroup string) (bytes int64) {
 	tb.Helper()

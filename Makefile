@@ -169,6 +169,10 @@ differential: build ## Ask upstream's kube-apiserver and ours the same 20,000 qu
 clients: deps-test build ## Run other people's clients against the binary: kubectl of three minor versions (two are built, minutes the first time), Helm, operators, storage sidecars, Python, JavaScript.
 	test/as-root.sh env CLIENTS=all go test -count=1 -timeout 60m -v ./test/clients/
 
+.PHONY: test-cmd
+test-cmd: deps-kubectl build ## Run upstream's own tests of kubectl (test/cmd) against the binary, what has not passed yet with it; without root. GROUPS=REGEXP, PARALLEL=N, AGAIN=1.
+	go run ./test/kubectlcmd --wasmplane '$(BINARY)' --groups '$(GROUPS)' $(if $(PARALLEL),--parallel $(PARALLEL)) $(if $(AGAIN),--again)
+
 .PHONY: random-walk
 random-walk: build ## Let a tenant try whatever chance says, and look what it has changed or gained. WALK_TIME=10m WALK_SEED=n.
 	WALK_TIME=$${WALK_TIME:-10m} WALK_SEED=$${WALK_SEED:-$$(date +%s)} go test -count=1 -timeout 120m -v ./test/walk/
@@ -212,6 +216,10 @@ deps-examples: ## Install the compilers of the example plugins, but for Go.
 .PHONY: deps-test
 deps-test: ## Install what the tests need.
 	@test/deps.sh run examples test
+
+.PHONY: deps-kubectl
+deps-kubectl: ## Install what upstream's tests of kubectl run: curl, jq, openssl.
+	@test/deps.sh kubectl
 
 .PHONY: deps-conformance
 deps-conformance: ## Install what the images of the conformance suite are made of.

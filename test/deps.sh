@@ -7,6 +7,7 @@
 #   examples     the example plugins, but for Go: Rust, C, Zig, AssemblyScript, JavaScript
 #   test         the tests that have programs of others: Python, the waPC project's SDK, tools for components
 #   fresh        new roots for make fresh
+#   kubectl      upstream's own tests of kubectl
 #   conformance  the images of the conformance suite
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -110,13 +111,21 @@ for job in "$@"; do
       need slirp4netns slirp4netns "gives their network namespace a way out"
       need git git "clones what is committed"
       ;;
+    kubectl)
+      need curl curl "asks the API server without kubectl"
+      need jq jq "reads JSON in shell scripts"
+      need openssl openssl "looks at the API server's certificates"
+      need diff diffutils "compares objects for kubectl diff"
+      need script bsdutils "gives kubectl a terminal"
+      need tput ncurses-bin "colors what the scripts print"
+      ;;
     conformance)
       need gcc gcc "builds programs of the suite's images"
       need bzip2 bzip2 "unpacks their sources"
       [ -e "$(gcc -print-file-name=libc.a 2>/dev/null)" ] || lack "links them" libc6-dev
       ;;
     *)
-      echo "test/deps.sh knows the jobs run, examples, test, fresh and conformance, not $job" >&2
+      echo "test/deps.sh knows the jobs run, examples, test, fresh, kubectl and conformance, not $job" >&2
       exit 2
       ;;
   esac

@@ -7,6 +7,8 @@ package main
 // What is built from modules by name only, so that go.mod keeps them.
 import (
 	_ "go.etcd.io/etcd/server/v3"
+	_ "k8s.io/kubernetes/cmd/kubectl"
+	_ "k8s.io/kubernetes/cmd/kubectl-convert"
 	_ "k8s.io/kubernetes/test/e2e"
 	_ "k8s.io/kubernetes/test/images/agnhost"
 	_ "k8s.io/kubernetes/test/images/nonewprivs"

@@ -3,6 +3,7 @@
 package cronjob
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,28 @@ func TestTicks(t *testing.T) {
 	})
 }
 
+// Whoever wrote a schedule that never comes learns of it from an event, within a second.
+func TestAScheduleThatNeverComesIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(every("59 23 31 2 *"))
+		ctl, err := New(c.Env(t), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(t, ctl)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		select {
+		case said := <-c.Events.Events:
+			if !strings.HasPrefix(said, "Warning InvalidSchedule invalid schedule: 59 23 31 2 * : no time within five years") {
+				t.Errorf("the event says %q", said)
+			}
+		default:
+			t.Error("there is no event")
+		}
+	})
+}
+
 func TestDue(t *testing.T) {
 	at := func(s string) time.Time {
 		t.Helper()
@@ -115,6 +138,7 @@ func TestDue(t *testing.T) {
 		schedule, zone, created, now, want string
 		deadline                           *int64
 		many                               bool
+		err                                error
 	}{
 		"not yet":            {schedule: "0 * * * *", created: "2026-01-01T00:10:00Z", now: "2026-01-01T00:59:59Z"},
 		"now":                {schedule: "0 * * * *", created: "2026-01-01T00:10:00Z", now: "2026-01-01T01:00:00Z", want: "2026-01-01T01:00:00Z"},
@@ -123,7 +147,7 @@ func TestDue(t *testing.T) {
 		"too late":           {schedule: "0 * * * *", created: "2026-01-01T00:10:00Z", now: "2026-01-01T01:20:00Z", deadline: ptr.To[int64](60)},
 		"on workdays":        {schedule: "0 9 * * 1-5", created: "2026-01-01T00:00:00Z", now: "2026-01-05T08:00:00Z", want: "2026-01-02T09:00:00Z"},
 		"in its zone":        {schedule: "0 9 * * *", zone: "Asia/Tokyo", created: "2026-01-01T00:30:00Z", now: "2026-01-02T00:10:00Z", want: "2026-01-02T00:00:00Z"},
-		"a day that is none": {schedule: "0 0 30 2 *", created: "2026-01-01T00:00:00Z", now: "2026-06-01T00:00:00Z"},
+		"a day that is none": {schedule: "0 0 30 2 *", created: "2026-01-01T00:00:00Z", now: "2026-06-01T00:00:00Z", err: errNever},
 		"one day a year":     {schedule: "* * 1 1 *", created: "2024-01-01T00:00:00Z", now: "2026-06-01T00:00:00Z", want: "2026-01-01T23:59:00Z", many: true},
 	} {
 		job := every(tc.schedule)
@@ -142,8 +166,8 @@ func TestDue(t *testing.T) {
 		if tc.want != "" {
 			want = at(tc.want)
 		}
-		if err != nil || !got.at.Equal(want) || got.many != tc.many {
-			t.Errorf("%s: %v, many %v, %v; want %v", name, got.at, got.many, err, want)
+		if !errors.Is(err, tc.err) || !got.at.Equal(want) || got.many != tc.many {
+			t.Errorf("%s: %v, many %v, %v; want %v, %v", name, got.at, got.many, err, want, tc.err)
 		}
 	}
 }

@@ -44,10 +44,14 @@ type start struct {
 	many bool
 }
 
-var errTooOften = errors.New("time difference between two schedules is less than 1 second")
+var (
+	errTooOften = errors.New("time difference between two schedules is less than 1 second")
+	// errNever: the library looks for a time within five years.
+	errNever = errors.New("no time within five years is on it, as with a 31st of February")
+)
 
 // due finds the latest scheduled time up to now that has not been dealt with. Of
-// several missed ones only the last counts.
+// several missed ones only the last counts. That none ever comes is an error, as it is upstream.
 func due(job *batchv1.CronJob, s cron.Schedule, now time.Time) (start, error) {
 	from := job.CreationTimestamp.Time
 	if job.Status.LastScheduleTime != nil {
@@ -59,8 +63,11 @@ func due(job *batchv1.CronJob, s cron.Schedule, now time.Time) (start, error) {
 		}
 	}
 	first := s.Next(from)
-	if first.IsZero() || first.After(now) {
-		return start{}, nil // the 30th of February never comes
+	if first.IsZero() {
+		return start{}, errNever
+	}
+	if first.After(now) {
+		return start{}, nil
 	}
 	second := s.Next(first)
 	if second.IsZero() || second.After(now) {

@@ -365,3 +365,17 @@ func ServerTLS(p *Pair) *tls.Config {
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.Certificate(), nil },
 	}
 }
+
+// AskingFor makes a configuration of ServerTLS name authorities to clients when it asks for their
+// certificates: one that has several, a browser for example, then knows which of them to show. What
+// is shown is not checked here. Each connection has those of its moment.
+func AskingFor(c *tls.Config, authorities func() []*x509.Certificate) *tls.Config {
+	c = c.Clone()
+	asking := c.Clone()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := asking.Clone()
+		now.ClientCAs = cabundle.Pool(authorities()...)
+		return now, nil
+	}
+	return c
+}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -116,6 +117,43 @@ func TestClientAndServerTrustEachOther(t *testing.T) {
 		if subject.CommonName != "system:node:n1" || len(subject.Organization) != 1 || subject.Organization[0] != "system:nodes" {
 			t.Errorf("the server sees %v", subject)
 		}
+	}
+}
+
+// A client learns whose certificates are asked for, also of authorities that came later, and is
+// let in with another's.
+func TestClientsLearnWhoseCertificatesAreAskedFor(t *testing.T) {
+	a, other := open(t, t.TempDir(), time.Now()), open(t, t.TempDir(), time.Now())
+	server, stranger := must[*Pair](t)(a.APIServer()), must[*Pair](t)(other.Client(Node("n1")))
+	authorities := []*x509.Certificate{a.ClusterCA()}
+	config := AskingFor(ServerTLS(server), func() []*x509.Certificate { return authorities })
+	for range 2 {
+		c, s := net.Pipe()
+		srv := tls.Server(s, config)
+		done := make(chan error, 1)
+		go func() { done <- srv.HandshakeContext(t.Context()) }()
+		var named [][]byte
+		cli := tls.Client(c, &tls.Config{
+			RootCAs: a.Roots(), ServerName: "localhost",
+			GetClientCertificate: func(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				named = asked.AcceptableCAs
+				return stranger.Certificate(), nil
+			},
+		})
+		if err := errors.Join(cli.HandshakeContext(t.Context()), <-done); err != nil {
+			t.Fatal(err)
+		}
+		if len(srv.ConnectionState().PeerCertificates) == 0 {
+			t.Error("the server has not got the stranger's certificate")
+		}
+		var want [][]byte
+		for _, authority := range authorities {
+			want = append(want, authority.RawSubject)
+		}
+		if !slices.EqualFunc(named, want, bytes.Equal) {
+			t.Errorf("%d authorities are named: %q, want %q", len(named), named, want)
+		}
+		authorities = append(authorities, other.FrontProxyCA())
 	}
 }
 

@@ -31,7 +31,9 @@ type authentication struct {
 	issuer *authn.Issuer
 	minter *satoken.Signer
 	openID map[string]http.Handler
-	run    func(context.Context) error
+	// vouching are the authorities of certificates by which clients and proxies identify.
+	vouching func() []*x509.Certificate
+	run      func(context.Context) error
 }
 
 // Review implements action.TokenReviewer.
@@ -57,7 +59,8 @@ func newAuthentication(b base) (*authentication, error) {
 	if c.BootstrapTokens {
 		cfg.Tokens = []authenticator.Token{authn.NewBootstrapTokens(b.internal.Kube, audiences, nil)}
 	}
-	if err := b.certificateAuthorities(&cfg); err != nil {
+	vouching, err := b.certificateAuthorities(&cfg)
+	if err != nil {
 		return nil, err
 	}
 	if err := b.identityFiles(&cfg, issuers); err != nil {
@@ -65,7 +68,7 @@ func newAuthentication(b base) (*authentication, error) {
 	}
 	removed := removal.New(b.internal.Kube)
 	cfg.RefuseCertificate = removed.Check
-	a := &authentication{run: removed.Run}
+	a := &authentication{run: removed.Run, vouching: vouching}
 	if cfg.Structured != nil {
 		a.run = run.Parallel(removed.Run, cfg.Structured.Run)
 	}
@@ -150,14 +153,14 @@ func (b base) signingKeys() (crypto.Signer, satoken.Keys, error) {
 }
 
 // certificateAuthorities vouch for clients and for authenticating proxies: the
-// cluster's own, which are renewed while the server runs, and those of files.
-func (b base) certificateAuthorities(cfg *authn.Config) error {
+// cluster's own, which are renewed while the server runs, and those of files. It answers both.
+func (b base) certificateAuthorities(cfg *authn.Config) (func() []*x509.Certificate, error) {
 	c := b.Options.Config.APIServer
 	var clients []*x509.Certificate
 	for _, f := range c.ClientCAFiles {
 		found, err := cabundle.Read(b.Options.Config.Path(f))
 		if err != nil {
-			return fmt.Errorf("apiserver.clientCAFiles: %w", err)
+			return nil, fmt.Errorf("apiserver.clientCAFiles: %w", err)
 		}
 		clients = append(clients, found...)
 	}
@@ -165,7 +168,7 @@ func (b base) certificateAuthorities(cfg *authn.Config) error {
 	proxies, err := []*x509.Certificate(nil), error(nil)
 	if h.ClientCAFile != "" {
 		if proxies, err = cabundle.Read(b.Options.Config.Path(h.ClientCAFile)); err != nil {
-			return fmt.Errorf("apiserver.requestHeader.clientCAFile: %w", err)
+			return nil, fmt.Errorf("apiserver.requestHeader.clientCAFile: %w", err)
 		}
 	}
 	cfg.ClientCAs = pool(b.Authority.TrustedCAs, clients)
@@ -173,7 +176,9 @@ func (b base) certificateAuthorities(cfg *authn.Config) error {
 		CAs: pool(b.Authority.TrustedFrontProxyCAs, proxies), Names: append([]string{pki.FrontProxyClient().User}, h.AllowedNames...),
 		UserHeaders: h.UsernameHeaders, UIDHeaders: h.UIDHeaders, GroupHeaders: h.GroupHeaders, ExtraPrefixes: h.ExtraHeaderPrefixes,
 	}
-	return nil
+	return func() []*x509.Certificate {
+		return slices.Concat(b.Authority.TrustedCAs(), clients, b.Authority.TrustedFrontProxyCAs(), proxies)
+	}, nil
 }
 
 func pool(own func() []*x509.Certificate, others []*x509.Certificate) func() *x509.CertPool {

@@ -60,7 +60,7 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 		Audit: f.recorder(), Aggregator: r.remotes,
 		Contract: b.contract, Registries: r.registries, Authenticator: who.Authenticator, Authorizer: may.Chain,
 		Tokens: who.issuer, Reviewer: who,
-		Listener: listener, TLS: pki.WithAuthority(pki.ServerTLS(serving), b.Authority.ClusterCA), Kubelet: b.kubeletClient(kubelets),
+		Listener: listener, TLS: pki.AskingFor(pki.WithAuthority(pki.ServerTLS(serving), b.Authority.ClusterCA), who.vouching), Kubelet: b.kubeletClient(kubelets),
 		OpenIDConfiguration: who.openID[satoken.ConfigPath], JWKS: who.openID[satoken.KeysPath],
 		Mounts: []apiserver.Mount{
 			{Prefix: unitgraph.Path, Handler: unitgraph.Handler(b.group.Status)},

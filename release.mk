@@ -59,5 +59,5 @@ fuzz: ## Run every fuzz target in turn, each for FUZZTIME (10s). FUZZ=REGEXP: so
 	@FUZZTIME='$(FUZZTIME)' FUZZ='$(FUZZ)' test/fuzz.sh
 
 .PHONY: nightly
-nightly: ## Run what takes hours: fuzzing, history, chaos, differential, a part of the conformance suite; build/nightly/report.md. PARTS="fuzz chaos" FUZZTIME=2m.
+nightly: ## Run what takes hours: fuzzing, history, chaos, differential, upstream's tests of kubectl, a part of the conformance suite; build/nightly/report.md. PARTS="fuzz chaos" FUZZTIME=2m.
 	test/nightly.sh

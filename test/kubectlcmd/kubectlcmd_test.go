@@ -80,7 +80,7 @@ func TestTheFirstFailedAssertionIsFound(t *testing.T) {
 			log: "The Node is invalid\n" + tree + "FAIL!\n", want: "apply.sh:377 kube::test::get_object_assert(...) failed after: The Node is invalid",
 		},
 		"what was before the group": {
-			log: "FAIL! canary\n" + tree + "=== run_good_tests\nThe Node is invalid\n" + tree,
+			log:  "FAIL! canary\n" + tree + "=== run_good_tests\nThe Node is invalid\n" + tree,
 			want: "apply.sh:377 kube::test::get_object_assert(...) failed after: _good_tests | The Node is invalid",
 		},
 		"nothing": {log: "all is well\n"},

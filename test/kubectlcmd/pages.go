@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -19,8 +20,8 @@ type pages struct {
 	done   <-chan error
 }
 
-func servePages(dir string) (*pages, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func servePages(ctx context.Context, dir string) (*pages, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func startSite(ctx context.Context, wasmplane, upstream, tools string) (_ *site,
 			err = errors.Join(err, s.end())
 		}
 	}()
-	if s.pages, err = servePages(s.scripts); err != nil {
+	if s.pages, err = servePages(ctx, s.scripts); err != nil {
 		return nil, err
 	}
 	if err := takeScripts(upstream, s.scripts, s.path("tmp"), s.pages.url); err != nil {
@@ -99,7 +99,7 @@ func startSite(ctx context.Context, wasmplane, upstream, tools string) (_ *site,
 	if err := s.write(); err != nil {
 		return nil, err
 	}
-	if err := s.start(ctx, wasmplane); err != nil {
+	if err := s.start(wasmplane); err != nil {
 		return nil, err
 	}
 	return s, s.prepare(ctx)
@@ -152,12 +152,12 @@ func (s *site) write() error {
 }
 
 // start starts the server and its controllers, and waits until both are ready.
-func (s *site) start(ctx context.Context, wasmplane string) (err error) {
+func (s *site) start(wasmplane string) (err error) {
 	if s.address, err = harness.FreeAddress(); err != nil {
 		return err
 	}
 	common := []string{"--data-dir", s.path("data"), "--config", s.path("configuration.yaml")}
-	if s.server, err = s.component(ctx, wasmplane, append([]string{"apiserver", "--listen", s.address}, common...)); err != nil {
+	if s.server, err = s.component(wasmplane, append([]string{"apiserver", "--listen", s.address}, common...)); err != nil {
 		return err
 	}
 	// Upstream's server leaves its certificate there, and some groups read it.
@@ -169,11 +169,11 @@ func (s *site) start(ctx context.Context, wasmplane string) (err error) {
 		return err
 	}
 	kubeconfig := s.path("data/components/controllers.kubeconfig")
-	s.controllers, err = s.component(ctx, wasmplane, append([]string{"controllers", "--kubeconfig", kubeconfig}, common...))
+	s.controllers, err = s.component(wasmplane, append([]string{"controllers", "--kubeconfig", kubeconfig}, common...))
 	return err
 }
 
-func (s *site) component(_ context.Context, wasmplane string, args []string) (*harness.Process, error) {
+func (s *site) component(wasmplane string, args []string) (*harness.Process, error) {
 	cmd := exec.Command(wasmplane, args...) //nolint:noctx // end ends it, in order
 	cmd.Dir, cmd.Env = s.dir, s.environment()
 	p, err := harness.Start(cmd)

@@ -18,7 +18,8 @@ import (
 // everybody. Two kinds of pods can make it as long as they like: those with claims of devices, whose
 // constraints the allocator tries in all combinations, and gangs, whose members are tried in every domain.
 // Who may write claims and pods in one namespace writes both. So such tries have an end, and what they take
-// beyond the usual is a debt of their namespace: while it is large, other namespaces' pods go first.
+// beyond the usual is a debt of their namespace: while it is large, other namespaces' pods go first. So
+// is what it takes to find out who makes room, where a plugin says that a great many pods may.
 const (
 	// longestGang is how long one gang is looked at.
 	longestGang = 10 * time.Second
@@ -68,10 +69,10 @@ func costly(p *corev1.Pod) bool {
 // indebted puts a costly pod back whose namespace is in debt. It backs off, and is looked at again then.
 func (s *Scheduler) indebted(ctx context.Context, prof *decision.Compiled, it *queue.Item) bool {
 	pod := it.Info.Pod
-	if !costly(pod) || !s.debts.due(pod.Namespace, s.now()) {
+	if !costly(pod) && !prof.Reclaims() || !s.debts.due(pod.Namespace, s.now()) {
 		return false
 	}
 	s.queue.Errored(pod.UID)
-	s.report(ctx, prof, pod, corev1.PodReasonUnschedulable, "decisions about claims of devices and gangs of this namespace took long: others' pods go first for some minutes", "", false)
+	s.report(ctx, prof, pod, corev1.PodReasonUnschedulable, "decisions about claims of devices, gangs and room for pods of this namespace took long: others' pods go first for some minutes", "", false)
 	return true
 }

@@ -35,6 +35,7 @@ type team struct {
 	choices []*Decision // the latest
 	ahead   map[string][]*framework.PodInfo
 	snap    *framework.Snapshot
+	of      *framework.Gang
 	start   int
 	seed    uint64
 }
@@ -148,7 +149,11 @@ func (t *team) problem(ctx context.Context) (gang.Problem, string) {
 		members[it.Info.Pod.UID] = true
 	}
 	t.choices, p.Members = make([]*Decision, len(t.items)), t.infos
-	t.ahead = s.nominated.Ahead(t.infos[0].Pod)
+	t.of = &framework.Gang{Name: t.group.Name, Need: p.Need}
+	for _, m := range t.infos[:p.Need] {
+		t.of.Requests = t.of.Requests.Plus(m.Requests, 1)
+	}
+	t.ahead = s.ahead(t.prof, t.infos[0].Pod)
 	for node, pods := range t.ahead {
 		t.ahead[node] = slices.DeleteFunc(pods, func(o *framework.PodInfo) bool { return members[o.Pod.UID] })
 	}

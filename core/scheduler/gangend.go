@@ -34,7 +34,7 @@ func (t *team) Decide(ctx context.Context, i int, snap *framework.Snapshot, wher
 	}
 	t.seed++
 	d := t.prof.Decide(ctx, t.infos[i], snap, decision.Circumstances{
-		Promised: promised, Ahead: t.ahead, Gang: true, Only: where.Only,
+		Promised: promised, Ahead: t.ahead, Gang: true, Of: t.of, Only: where.Only,
 		Start: t.start, Workers: s.cfg.Workers, Seed: t.seed, Now: s.now,
 	}, t.seen[i])
 	s.metrics.Decided(t.prof.Name, &d.Effort)
@@ -174,11 +174,14 @@ func (t *team) makeRoom(ctx, bounded context.Context, p *gang.Problem,
 	rules, begin := t.prof.GroupPostFilter(), func() {}
 	policy := t.group.Object.Spec.PreemptionPolicy
 	switch {
-	case rules == nil:
+	case rules == nil && !t.prof.Reclaims():
 		return nil, "", begin, nil
 	case policy != nil && *policy == schedulingv1beta1.PreemptNever,
 		policy == nil && first.Spec.PreemptionPolicy != nil && *first.Spec.PreemptionPolicy == corev1.PreemptNever:
 		return nil, "preemption: not eligible due to preemptionPolicy=Never.", begin, nil
+	}
+	if t.prof.Reclaims() {
+		return t.reclaim(ctx, bounded, p)
 	}
 	if promised := gang.Awaited(t.snap, t.infos, s.nominated.Of); promised != nil {
 		return promised, "preemption: waiting for the pods that were removed.", begin, nil
@@ -187,8 +190,34 @@ func (t *team) makeRoom(ctx, bounded context.Context, p *gang.Problem,
 	if err != nil || len(units) == 0 {
 		return nil, "preemption: no pod has a lower priority.", begin, framework.AsStatus(err)
 	}
+	return t.clearFor(ctx, bounded, p, units, gang.Preempt, "preemption: %d would fit without all pods of lower priority.")
+}
+
+// reclaim is makeRoom where a plugin says which groups make room.
+func (t *team) reclaim(ctx, bounded context.Context, p *gang.Problem) (map[int]string, string, func(), *framework.Status) {
+	state := framework.NewStateAt(t.s.now)
+	state.Accompany(framework.Company{Gang: t.of, Ahead: t.ahead})
+	whole := *t.infos[0]
+	whole.Requests = t.of.Requests
+	units, st := t.prof.Reclaimable(bounded, state, &whole, t.snap, t.s.gangs.Whole)
+	switch {
+	case st != nil && st.Code == framework.Error:
+		return nil, "", func() {}, st
+	case st != nil:
+		return nil, st.Joined(), func() {}, nil
+	case len(units) == 0:
+		return nil, "reclaiming: no pod may make room.", func() {}, nil
+	}
+	return t.clearFor(ctx, bounded, p, units, gang.Reclaim, "reclaiming: %d would fit without all pods that may make room.")
+}
+
+// clearFor has those of some units removed that have to go for the gang.
+func (t *team) clearFor(ctx, bounded context.Context, p *gang.Problem, units []gang.Unit,
+	preempt func(context.Context, gang.Problem, gang.Cycle, []gang.Unit) (gang.Plan, []gang.Unit), tooFew string,
+) (promised map[int]string, why string, begin func(), failed *framework.Status) {
+	s, begin := t.s, func() {}
 	refused := append([]*Decision(nil), t.choices...)
-	plan, victims := gang.Preempt(bounded, *p, t, units)
+	plan, victims := preempt(bounded, *p, t, units)
 	t.choices = refused
 	if plan.Err == nil && bounded.Err() != nil { // who may stay was not found out
 		plan.Err = framework.AsStatus(context.Cause(bounded))
@@ -197,9 +226,9 @@ func (t *team) makeRoom(ctx, bounded context.Context, p *gang.Problem,
 	case plan.Err != nil:
 		return nil, "", begin, plan.Err
 	case !plan.Placed:
-		return nil, fmt.Sprintf("preemption: %d would fit without all pods of lower priority.", plan.Fit), begin, nil
+		return nil, fmt.Sprintf(tooFew, plan.Fit), begin, nil
 	}
-	c := &clearing{profile: t.prof, forPod: first, failed: t.notCleared}
+	c := &clearing{profile: t.prof, forPod: t.infos[0].Pod, failed: t.notCleared}
 	for _, it := range t.items {
 		c.waiting = append(c.waiting, it.Info.Pod.UID)
 	}
@@ -208,7 +237,8 @@ func (t *team) makeRoom(ctx, bounded context.Context, p *gang.Problem,
 			c.victims = append(c.victims, departing{v.Pod.Pod, v.Node})
 		}
 	}
-	if begin, err = s.clear(ctx, c); err != nil {
+	begin, err := s.clear(ctx, c)
+	if err != nil {
 		return nil, "", begin, framework.AsStatus(fmt.Errorf("make room for pod group %s: %w", t.group.Key, err))
 	}
 	s.metrics.Victims(len(c.victims))
@@ -222,7 +252,7 @@ func (t *team) promise(ctx context.Context, nodes []string) map[int]string {
 		if node != "" {
 			promised[i] = node
 			t.s.nominated.Set(t.infos[i], node)
-			t.s.supersede(ctx, t.infos[0].Pod, node)
+			t.s.supersede(ctx, t.prof, t.infos[0].Pod, node)
 		}
 	}
 	return promised

@@ -66,9 +66,18 @@ func (s *Scheduler) nominate(ctx context.Context, prof *decision.Compiled, p *fr
 		return "", begin, fmt.Errorf("make room on node %s: %w", node, err)
 	}
 	if node != "" {
-		s.supersede(ctx, p.Pod, node)
+		s.supersede(ctx, prof, p.Pod, node)
 	}
 	return node, begin, nil
+}
+
+// ahead are the pods whose room a pod may not take, by node. Where a plugin says which groups make room
+// priority is no reason to take what others were promised.
+func (s *Scheduler) ahead(prof *decision.Compiled, p *corev1.Pod) map[string][]*framework.PodInfo {
+	if prof.Reclaims() {
+		return s.nominated.Others(p.UID)
+	}
+	return s.nominated.Ahead(p)
 }
 
 // promise the pod a node, where others have to go; an empty node takes back what it was promised.
@@ -147,7 +156,10 @@ func (s *Scheduler) carryOut(ctx context.Context, c *clearing) error {
 
 // supersede takes the promise of a node off pods of lower priority: the room that they waited for is
 // somebody else's now.
-func (s *Scheduler) supersede(ctx context.Context, p *corev1.Pod, node string) {
+func (s *Scheduler) supersede(ctx context.Context, prof *decision.Compiled, p *corev1.Pod, node string) {
+	if prof.Reclaims() {
+		return // what was promised holds whatever the priority
+	}
 	for _, other := range s.nominated.Behind(node, corev1helpers.PodPriority(p)) {
 		s.unpromise(other.UID)
 		s.withdraw(ctx, other)
@@ -177,10 +189,14 @@ func (s *Scheduler) preempt(ctx context.Context, prof *decision.Compiled, p, vic
 	if victim.DeletionTimestamp != nil {
 		return nil
 	}
+	why := "preempting to accommodate a higher priority pod"
+	if prof.Reclaims() {
+		why = "reclaiming what its group has beyond its share, or for a higher priority pod of the same group"
+	}
 	now := metav1.Now()
 	err := s.effects.PatchStatus(ctx, victim, map[string]any{"conditions": []corev1.PodCondition{{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: victim.Generation, LastTransitionTime: now,
-		Reason: corev1.PodReasonPreemptionByScheduler, Message: prof.Name + ": preempting to accommodate a higher priority pod",
+		Reason: corev1.PodReasonPreemptionByScheduler, Message: prof.Name + ": " + why,
 	}}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("write its DisruptionTarget condition: %w", err)

@@ -107,6 +107,7 @@ type Scheduler struct {
 	waiting   permission.Waiters
 	gangs     *gang.Groups // nil = there are no pod groups
 	debts     debts        // the cycle's alone
+	lanes     lanes        // the cycle's alone
 }
 
 // New checks the configuration and registers with the informers.
@@ -133,7 +134,7 @@ func assemble(cfg Config, e environment) (*Scheduler, error) {
 		cfg.Tracer = trace.Discard()
 	}
 	s := &Scheduler{
-		cfg: cfg, cache: nodecache.New(), environment: e, debts: debts{},
+		cfg: cfg, cache: nodecache.New(), environment: e, debts: debts{}, lanes: lanes{},
 		ready: make(chan struct{}), binding: make(chan struct{}, cfg.Bindings),
 	}
 	if cfg.PodGroups {
@@ -147,6 +148,7 @@ func assemble(cfg Config, e environment) (*Scheduler, error) {
 		return nil, fmt.Errorf("register the scheduler's metrics: %w", err)
 	}
 	cfg.Queue.Rank, cfg.Queue.Moved, cfg.Queue.Now = s.rank, s.metrics.Moved, s.now
+	cfg.Queue.Lane, cfg.Queue.LaneRank = s.lane, s.laneRank
 	s.queue = queue.New(cfg.Queue)
 	if err := s.SetProfiles(cfg.Profiles); err != nil {
 		return nil, err
@@ -299,10 +301,10 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*cor
 	snap := s.cache.Snapshot()
 	began := s.now()
 	d := prof.Decide(traced, it.Info, snap, decision.Circumstances{
-		Promised: s.nominated.Of(pod.UID), Ahead: s.nominated.Ahead(pod),
+		Promised: s.nominated.Of(pod.UID), Ahead: s.ahead(prof, pod), Whole: s.gangs.Whole,
 		Start: s.start, Workers: s.cfg.Workers, Seed: s.seed(), Now: s.now,
 	}, o)
-	if costly(pod) {
+	if costly(pod) || prof.Reclaims() && d.Effort.Preempted {
 		s.debts.add(pod.Namespace, 1, s.now().Sub(began), s.now())
 	}
 	decided(pod, d)

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/sweep"
 )
@@ -23,7 +25,9 @@ type Observer interface {
 type Circumstances struct {
 	Promised string                          // the node that the pod itself was promised; "" = none
 	Ahead    map[string][]*framework.PodInfo // by node, pods whose room it may not take
-	Gang     bool                            // room is made for all of a gang together
+	Gang     bool                            // room is made elsewhere: for all of a gang together
+	Of       *framework.Gang                 // that the pod is a member of; nil = it is decided alone
+	Whole    func(*corev1.Pod) bool          // says of a pod whether it makes room only with all of its PodGroup; nil = none does
 	Only     []int                           // the search is narrowed to these places in the snapshot, which ascend; nil = all
 	Start    int                             // where the search begins: one cycle goes on where the last one stopped
 	Workers  int                             // how many goroutines judge nodes at the most; the decision does not depend on it
@@ -56,15 +60,19 @@ func (c *Compiled) Decide(ctx context.Context, p *framework.PodInfo, snap *frame
 		Statuses: map[string]*framework.Status{},
 	}
 	d.Effort.Now = in.Now
+	d.State.Accompany(framework.Company{Gang: in.Of, Ahead: in.Ahead})
 	filterCtx, end := o.Begin(ctx, "filter")
 	s := c.filter(filterCtx, p, snap, in, d)
 	end(d)
-	if d.Whole != nil {
+	switch {
+	case d.Whole != nil:
+		if !in.Gang && c.mayReclaim(d.Whole) {
+			c.reclaim(ctx, p, snap, in, d)
+		}
 		return d
-	}
-	if len(d.Feasible) == 0 {
+	case len(d.Feasible) == 0:
 		if !in.Gang {
-			c.postFilter(ctx, p, snap, s, d)
+			c.postFilter(ctx, p, snap, s, in, d)
 		}
 		return d
 	}
@@ -333,7 +341,7 @@ func verdict(all []judged, at int) *framework.Status {
 
 // postFilter asks who may still make room. What they say against it is kept for
 // the message.
-func (c *Compiled) postFilter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, d *Decision) {
+func (c *Compiled) postFilter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, in Circumstances, d *Decision) {
 	if len(c.post) == 0 {
 		return
 	}
@@ -343,6 +351,16 @@ func (c *Compiled) postFilter(ctx context.Context, p *framework.PodInfo, snap *f
 	d.Effort.Preempted = true
 	sim := &simulator{profile: c, search: s, state: d.State, pod: p, snap: snap}
 	for _, post := range c.post {
+		if c.reclaimer != nil && post.Name() == c.reclaimer.Name() {
+			if c.reclaim(ctx, p, snap, in, d); d.Nomination != nil || d.Whole != nil {
+				answer = d.Whole
+				return
+			}
+			continue
+		}
+		if _, byPriority := post.(framework.GroupPostFilter); byPriority && c.reclaimer != nil {
+			continue
+		}
 		nomination, st := post.PostFilter(ctx, d.State, p, snap, d.FailedNodes(), sim)
 		switch {
 		case st.IsSuccess() && nomination != nil:

@@ -56,6 +56,7 @@ type Compiled struct {
 	isLocal          map[string]bool
 	attentive        map[string]framework.Attentive
 	awaiting         map[string]framework.Awaiting
+	reclaimer        framework.Reclaimer // nil = room is made by priority
 }
 
 // member is a plugin of a profile at one point.
@@ -99,6 +100,12 @@ func Compile(p Profile, m *measure.Metrics) (*Compiled, error) {
 				return nil, fmt.Errorf("scheduler profile %s: plugins %s and %s both order the queue; disable one of them in the profile", p.Name, c.Sorter.Name(), name)
 			}
 			c.Sorter = q
+		}
+		if r, ok := w.Plugin.(framework.Reclaimer); ok && w.takes(framework.AtPostFilter) && r.Groups() != nil {
+			if c.reclaimer != nil {
+				return nil, fmt.Errorf("scheduler profile %s: plugins %s and %s both say which groups make room; disable one of them in the profile", p.Name, c.reclaimer.Name(), name)
+			}
+			c.reclaimer = r
 		}
 		c.sort(w, max(w.Weight, 1))
 	}

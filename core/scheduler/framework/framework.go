@@ -159,8 +159,9 @@ func (s *Snapshot) Node(name string) *NodeInfo {
 // its Filter reads. Keys are the plugin's own unexported types. Writes are for
 // the Pre points; Filter and Score run in parallel and only read.
 type State struct {
-	m   map[any]any
-	now func() time.Time
+	m       map[any]any
+	now     func() time.Time
+	company Company
 }
 
 // Cloner is a value of a State that simulations change (PreFilterExtensions):
@@ -186,7 +187,7 @@ func (s *State) Set(key, value any) { s.m[key] = value }
 
 // Clone copies the state for a simulation.
 func (s *State) Clone() *State {
-	c := &State{m: make(map[any]any, len(s.m)), now: s.now}
+	c := &State{m: make(map[any]any, len(s.m)), now: s.now, company: s.company}
 	for k, v := range s.m {
 		if cloner, ok := v.(Cloner); ok {
 			v = cloner.Clone()

@@ -141,6 +141,22 @@ func (g *Groups) together(key Key) bool {
 	return object != nil && object.Spec.DisruptionMode != nil && object.Spec.DisruptionMode.All != nil
 }
 
+// Whole says whether the pods of a pod's group make room together or not at all where what they hold is
+// reclaimed: a gang is of no use without one of its pods.
+func (g *Groups) Whole(p *corev1.Pod) bool {
+	key, member := KeyOf(p)
+	if g == nil || !member {
+		return false
+	}
+	if g.together(key) {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	object := g.groups[key]
+	return object != nil && object.Spec.SchedulingPolicy.Gang != nil
+}
+
 // WithIt lists the other pods of a pod's group that have to go when it is removed to make
 // room; nil where they may stay.
 func (g *Groups) WithIt(p *corev1.Pod) []*corev1.Pod {

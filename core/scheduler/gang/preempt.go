@@ -112,6 +112,11 @@ func Units(snap *framework.Snapshot, groups *Groups, priority int32,
 		}
 	}
 	slices.SortStableFunc(units, importance)
+	return protectedFirst(units, protected)
+}
+
+// protectedFirst puts units first whose removal violates a rule.
+func protectedFirst(units []Unit, protected func([][]*framework.PodInfo) ([]bool, error)) ([]Unit, error) {
 	pods := make([][]*framework.PodInfo, len(units))
 	for i, u := range units {
 		for _, v := range u {

@@ -63,11 +63,22 @@ func (n *Nominations) Of(uid types.UID) string {
 // Ahead lists, by node, the nominated pods whose room a pod may not take: those of
 // its own priority or a higher one.
 func (n *Nominations) Ahead(p *corev1.Pod) map[string][]*framework.PodInfo {
+	return n.list(func(other *corev1.Pod) bool {
+		return other.UID != p.UID && corev1helpers.PodPriority(other) >= corev1helpers.PodPriority(p)
+	})
+}
+
+// Others lists all nominated pods by node, but for this one.
+func (n *Nominations) Others(uid types.UID) map[string][]*framework.PodInfo {
+	return n.list(func(other *corev1.Pod) bool { return other.UID != uid })
+}
+
+func (n *Nominations) list(which func(*corev1.Pod) bool) map[string][]*framework.PodInfo {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out map[string][]*framework.PodInfo
-	for uid, other := range n.pods {
-		if uid == p.UID || corev1helpers.PodPriority(other.info.Pod) < corev1helpers.PodPriority(p) {
+	for _, other := range n.pods {
+		if !which(other.info.Pod) {
 			continue
 		}
 		if out == nil {

@@ -30,6 +30,11 @@ type Config struct {
 	// Rank of a pod that came to the queue at added: the highest goes first. Pop
 	// asks it once for each pod that is new or has changed. Nil = all are equal.
 	Rank func(ctx context.Context, p *framework.PodInfo, added time.Time) int64
+	// Lane of a pod; "" = it has its own rank. The pods of a lane have the rank of the lane, which Try asks
+	// LaneRank for, with the lane's first pod: one rank for many pods, that may change
+	// with what happens. Nil = no pod has one.
+	Lane     func(p *corev1.Pod) string
+	LaneRank func(ctx context.Context, lane string, first *framework.PodInfo) int64
 	// Moved is told of every pod that comes into one of the queues (active, backoff,
 	// unschedulable or gated) and why, in upstream's words. It may be nil, and must
 	// not call the queue.
@@ -47,6 +52,7 @@ type Item struct {
 	// Added is when the pod came to the queue first.
 	Added time.Time
 
+	lane   string
 	number uint64 // pods that came at the same moment are tried in the order in which they came
 	rank   int64
 	ranked bool
@@ -81,7 +87,7 @@ type Queue struct {
 	groups map[string]*group
 	waits  waits
 	added  uint64 // how many ever came
-	ready  activeHeap
+	ready  lanes
 	// unranked has all items of ready that have no rank yet, and maybe others.
 	unranked []*Item
 	later    dueHeap
@@ -103,7 +109,7 @@ func New(cfg Config) *Queue {
 		cfg.Now = time.Now
 	}
 	return &Queue{
-		cfg: cfg, items: map[types.UID]*Item{}, tried: map[types.UID]*Item{}, groups: map[string]*group{}, waits: newWaits(),
+		cfg: cfg, items: map[types.UID]*Item{}, tried: map[types.UID]*Item{}, groups: map[string]*group{}, waits: newWaits(), ready: newLanes(),
 		signal: make(chan struct{}, 1),
 	}
 }
@@ -118,7 +124,7 @@ func (q *Queue) Set(p *corev1.Pod) {
 	if !known {
 		now := q.cfg.Now()
 		q.added++
-		it = &Item{Info: info, Added: now, since: now, number: q.added}
+		it = &Item{Info: info, Added: now, since: now, number: q.added, lane: q.lane(info)}
 		q.items[p.UID] = it
 		q.push(it, active, "PodAdd")
 		return
@@ -138,10 +144,19 @@ func (q *Queue) Set(p *corev1.Pod) {
 		it.missed |= framework.PodChanged
 	}
 	it.ranked = false
-	if it.state == active {
-		q.unrank(it)
-		heap.Fix(&q.ready, it.index) // its priority may differ
+	q.change(it)
+}
+
+// change puts an item where it belongs now: its lane or its priority may differ.
+func (q *Queue) change(it *Item) {
+	if it.state != active {
+		it.lane = q.lane(it.Info)
+		return
 	}
+	q.ready.remove(it)
+	it.lane = q.lane(it.Info)
+	q.ready.push(it)
+	q.unrank(it)
 }
 
 // Rerank asks for the ranks of all pods again: another plugin orders them now.
@@ -150,8 +165,16 @@ func (q *Queue) Rerank() {
 	defer q.mu.Unlock()
 	for _, it := range q.items {
 		it.ranked = false
+		if it.lane = q.lane(it.Info); it.lane != "" {
+			it.rank = 0
+		}
 	}
-	q.unrank(q.ready...)
+	ready := q.ready.items()
+	q.ready = newLanes()
+	for _, it := range ready {
+		q.ready.push(it)
+	}
+	q.unrank(ready...)
 }
 
 // unrank has the ranks of items be asked for.
@@ -173,7 +196,7 @@ func (q *Queue) rank(ctx context.Context) {
 	var open []question
 	q.mu.Lock()
 	for _, it := range q.unranked {
-		if it.state == active && !it.ranked {
+		if it.state == active && !it.ranked && it.lane == "" {
 			open = append(open, question{it.Info, it.Added})
 		}
 	}
@@ -185,7 +208,7 @@ func (q *Queue) rank(ctx context.Context) {
 		if it, ok := q.items[o.info.Pod.UID]; ok && it.Info == o.info {
 			it.rank, it.ranked = rank, true
 			if it.state == active {
-				heap.Fix(&q.ready, it.index)
+				q.ready.fix(it)
 			}
 		}
 		q.mu.Unlock()
@@ -249,6 +272,7 @@ func (q *Queue) Pop(ctx context.Context) *Item {
 func (q *Queue) Try(ctx context.Context) (it *Item, due time.Time) {
 	q.promote()
 	q.rank(ctx)
+	q.rankLanes(ctx)
 	return q.next()
 }
 
@@ -272,8 +296,8 @@ func (q *Queue) promote() {
 func (q *Queue) next() (*Item, time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.ready) > 0 {
-		return q.hand(q.ready[0]), time.Time{}
+	if it := q.ready.first(); it != nil {
+		return q.hand(it), time.Time{}
 	}
 	if len(q.later) > 0 {
 		return nil, q.later[0].due
@@ -445,7 +469,7 @@ func (q *Queue) push(it *Item, s state, event string) {
 	}
 	switch s {
 	case active:
-		heap.Push(&q.ready, it)
+		q.ready.push(it)
 		if !it.ranked {
 			q.unrank(it)
 		}
@@ -477,7 +501,7 @@ func (it *Item) queue() string {
 func (q *Queue) detach(it *Item) {
 	switch it.state {
 	case active:
-		heap.Remove(&q.ready, it.index)
+		q.ready.remove(it)
 	case stuck:
 		heap.Remove(&it.group.members, it.place)
 		heap.Remove(&q.later, it.index)
@@ -495,14 +519,7 @@ func (h activeHeap) Less(i, j int) bool {
 	if h[i].rank != h[j].rank {
 		return h[i].rank > h[j].rank
 	}
-	a, b := priority(h[i]), priority(h[j])
-	if a != b {
-		return a > b
-	}
-	if !h[i].Added.Equal(h[j].Added) {
-		return h[i].Added.Before(h[j].Added)
-	}
-	return h[i].number < h[j].number
+	return before(h[i], h[j])
 }
 func (h activeHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i]; h[i].index, h[j].index = i, j }
 func (h *activeHeap) Push(x any)   { it := x.(*Item); it.index = len(*h); *h = append(*h, it) }
@@ -513,6 +530,18 @@ func priority(it *Item) int32 {
 		return *p
 	}
 	return 0
+}
+
+// before says which of two items of the same rank goes first.
+func before(x, y *Item) bool {
+	a, b := priority(x), priority(y)
+	if a != b {
+		return a > b
+	}
+	if !x.Added.Equal(y.Added) {
+		return x.Added.Before(y.Added)
+	}
+	return x.number < y.number
 }
 
 type dueHeap []*Item

@@ -207,7 +207,28 @@ type PostFilterAnswer struct {
 	// Nominated is the node on which the pod will fit once Evict have gone.
 	Nominated string     `json:"nominated"`
 	Evict     []PodNamed `json:"evict"`
-	Reasons   []string   `json:"reasons"` // why nothing is proposed
+	// Reclaim lists groups of the manifest whose pods may make room, instead of a node: the host finds out
+	// which of them have to go. The pods of the first ones rather stay.
+	Reclaim []Reclaim `json:"reclaim"`
+	Reasons []string  `json:"reasons"` // why nothing is proposed
+}
+
+// Reclaim is the pods of a group that may make room.
+type Reclaim struct {
+	Group string `json:"group"`
+	// Keep is what its most important pods keep; nil: all of them keep what they have.
+	Keep *Amounts `json:"keep"`
+	// Below: its pods of a lower priority may go, too.
+	Below *int32 `json:"below"`
+}
+
+// Amounts of resources; those that are not there are not bounded.
+type Amounts struct {
+	MilliCPU         *int64           `json:"milliCPU"`
+	Memory           *int64           `json:"memory"`
+	EphemeralStorage *int64           `json:"ephemeralStorage"`
+	Pods             *int64           `json:"pods"`
+	Scalar           map[string]int64 `json:"scalar"`
 }
 
 // PodNamed names a pod; UID is optional.
@@ -230,6 +251,17 @@ func ParsePostFilter(data []byte) (a PostFilterAnswer, err error) {
 		return a, fmt.Errorf("the answer evicts %d pods: at most %d are allowed", len(a.Evict), maxEvict)
 	case len(a.Evict) > 0 && a.Nominated == "":
 		return a, errors.New("the answer evicts pods and nominates no node")
+	case len(a.Reclaim) > 0 && a.Nominated != "":
+		return a, errors.New("the answer reclaims from groups and nominates a node: it can do one of these")
+	case len(a.Reclaim) > maxGroups:
+		return a, fmt.Errorf("the answer reclaims from %d groups: at most %d are allowed", len(a.Reclaim), maxGroups)
+	}
+	seen := map[string]bool{}
+	for _, r := range a.Reclaim {
+		if seen[r.Group] {
+			return a, fmt.Errorf("the answer reclaims from group %q twice", r.Group)
+		}
+		seen[r.Group] = true
 	}
 	return a, nil
 }

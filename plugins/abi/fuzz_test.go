@@ -19,11 +19,15 @@ func FuzzManifest(f *testing.F) {
 	f.Add([]byte(`{"abi":1,"hooks":[{"op":6,"point":"scheduling.table","columns":[{"path":"allocatable.milliCPU","type":"int"}],"pod":[{"path":"requests.memory","type":"milli"}],"reasons":["full"]}]}`))
 	f.Add([]byte(`{"abi":1,"hooks":[{"op":7,"point":"reconcile","primary":{"version":"v1","resource":"pods","kind":"Pod"},"owned":[{}]}]}`))
 	f.Add([]byte(`{"abi":1,"hooks":[{"op":1,"point":"authorization","alternatives":{"@a":{"*":"x.y"}},"fields":["@a[\"b\"][*]"],"pure":true}]}`))
+	f.Add([]byte(`{"abi":1,"settings":true,"groups":{"of":"pod.metadata.labels[\"team\"]","names":{"red":"a"},"other":"b"}}`))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		m, err := abi.ParseManifest(data)
 		if err != nil {
 			return
+		}
+		if m.Groups != nil {
+			_ = m.Groups.Of(pod)
 		}
 		for i := range m.Hooks {
 			w := &abi.Writer{}
@@ -39,6 +43,7 @@ func FuzzAnswers(f *testing.F) {
 	for _, s := range []string{
 		`{"allowed":false,"message":"m","code":422,"patch":[{"op":"add","path":"/metadata/labels/a","value":"b"}]}`, `{"decision":"deny","reason":"r"}`,
 		`{"fits":false,"reasons":["x"],"nodes":["n"],"state":{"a":[1]}}`, `99`, `[1,2]`, `{"nominated":"n","evict":[{"name":"p"}]}`,
+		`{"reclaim":[{"group":"a","keep":{"milliCPU":4000,"scalar":{"nvidia.com/gpu":8}}},{"group":"b","below":5}]}`,
 		`{"decision":"wait","waitSeconds":1e300}`,
 		`{"apply":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}],"patch":[{"apiVersion":"v1","kind":"x","name":"y","patch":[{}]}],"requeueSeconds":1}`, ``, `null`, `"`,
 	} {

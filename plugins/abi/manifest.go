@@ -48,6 +48,8 @@ type Manifest struct {
 	// the module is described again once it has them.
 	Settings bool   `json:"settings"`
 	Hooks    []Hook `json:"hooks"`
+	// Groups of pods that hooks of scheduling see the usage of; nil = none are told apart.
+	Groups *Groups `json:"groups"`
 	// Needs are the host functions that the plugin cannot do without.
 	Needs []string `json:"needs"`
 	// RulesAreDefaults: the hooks' rules stand only where the entry has none, as
@@ -139,6 +141,11 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	}
 	if len(m.Hooks) > maxHooks {
 		return nil, fmt.Errorf("the manifest has %d hooks: at most %d are allowed", len(m.Hooks), maxHooks)
+	}
+	if m.Groups != nil {
+		if err := m.Groups.check(); err != nil {
+			errs = append(errs, fmt.Errorf("groups: %w", err))
+		}
 	}
 	seen := map[Point]bool{}
 	for i := range m.Hooks {

@@ -37,6 +37,9 @@ type Grants struct {
 	DNS []string `yaml:"dns"`
 	// Certificates lets it ask whether a certificate is signed by a chain or by the roots of this machine.
 	Certificates bool `yaml:"certificates"`
+	// Reclaim lets a plugin of scheduling name groups whose pods make room for others of the
+	// same or a higher priority.
+	Reclaim ReclaimGrant `yaml:"reclaim"`
 	// Capabilities are host calls of Kubewarden policies that are open, by path:
 	// "oci/v1/verify", "oci/*", "*". They open dns, images, certificates and accessReview where
 	// these say nothing themselves; objects are read under read only.
@@ -86,6 +89,13 @@ type HTTPGrant struct {
 	Private bool `yaml:"private"`
 	// CAFile holds the authorities to trust, as PEM; empty: those of the system.
 	CAFile string `yaml:"caFile"`
+}
+
+// ReclaimGrant lets pods make room whatever the priority of the pod that needs it.
+type ReclaimGrant struct {
+	// HighestPriority of a pod that makes room; empty: none has to. 1000000000 is the highest that a
+	// PriorityClass of a cluster's users can have.
+	HighestPriority *int32 `yaml:"highestPriority"`
 }
 
 // stateLimit bounds what a plugin may keep: the store behind it holds objects of at most 1 MiB.

@@ -79,8 +79,11 @@ func usualDocument(p abi.Point) (kind string, doc map[string]any) {
 	default: // all points of scheduling
 	}
 	amounts := map[string]any{"milliCPU": int64(4000), "memory": int64(8 << 30), "ephemeralStorage": int64(1 << 30), "pods": int64(110)}
+	usage := map[string]any{"requested": amounts, "leaving": amounts, "promised": amounts}
 	return "Pod", map[string]any{
-		"pod": samplePod(), "requests": amounts, "node": sampleNode(), "allocatable": amounts, "requested": amounts, "nonZero": amounts,
+		"group": "a", "usage": usage, "groups": map[string]any{"a": usage}, "others": usage, "total": amounts,
+		"gang": map[string]any{"name": "training", "need": int64(8), "requests": amounts},
+		"pod":  samplePod(), "requests": amounts, "node": sampleNode(), "allocatable": amounts, "requested": amounts, "nonZero": amounts,
 		"pods": int64(3), "nodes": []any{"node-1", "node-2"}, "scores": []any{int64(3), int64(70)}, "nodeName": "node-1",
 		"added": "2026-01-02T15:04:05Z", "waitedSeconds": int64(0), "state": map[string]any{"any": "thing"},
 		"failed": []any{map[string]any{"node": "node-1", "reasons": []any{"Insufficient cpu"}, "unresolvable": false}},

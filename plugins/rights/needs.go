@@ -120,6 +120,11 @@ func grantAsks(at string, g *manifest.Grants, own string) []ask {
 			out = append(out, ask{kind: calls, what: own.what})
 		}
 	}
+	if highest := g.Reclaim.HighestPriority; highest != nil {
+		out = append(out, ask{calls, fmt.Sprintf("remove pods of a priority up to %d where others need their room", *highest), []Need{{
+			Field: at + ".reclaim", Attributes: &authorizationv1.ResourceAttributes{Verb: "delete", Resource: "pods", Namespace: own},
+		}}})
+	}
 	if g.Events {
 		out = append(out,
 			ask{

@@ -39,10 +39,16 @@ func describe() []byte {
 	if p.ValidateCustom != nil {
 		add(opValidateCustom, p.ValidateCustom.fields())["match"] = rules(p.ValidateCustom.Match)
 	}
-	return Object{
+	manifest := Object{
 		"abi": abiVersion, "name": p.Name, "version": p.Version,
 		"settings": p.Settings != nil, "hooks": hooks, "needs": p.Needs,
-	}.append(nil)
+	}
+	if p.Groups != nil {
+		if g := p.Groups(); g != nil {
+			manifest["groups"] = g.object()
+		}
+	}
+	return manifest.append(nil)
 }
 
 func (a *Admission) describe(h Object) {

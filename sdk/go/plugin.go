@@ -58,6 +58,10 @@ type Plugin struct {
 	// Table filters and scores all nodes in one call. It takes the place of Filter and Score.
 	Table *Table
 
+	// Groups tells groups of pods apart, teams or queues: hooks of a pod's cycle see what each
+	// of them has. It is asked once the settings are known; nil = there are none.
+	Groups func() *Groups
+
 	// The cycle of a pod, step by step.
 	PreEnqueue *Gate
 	QueueSort  *QueueSort

@@ -42,8 +42,30 @@ type Gate struct {
 	Decide func(in Input) (reason string)
 }
 
+// Groups tell pods apart by what is written in them. The pods of a group have their usage
+// counted, by the host: preFilter, queueSort and postFilter read the fields group (its name), usage
+// (of the pod's group), groups (of all, by name), others (of pods in none) and total (what the nodes have).
+// A usage has requested, leaving and promised: amounts, as requests are.
+type Groups struct {
+	// Of is the value that decides: pod.metadata.namespace, pod.metadata.labels["..."] or pod.metadata.annotations["..."].
+	Of string
+	// Names of groups by the value; several values may be one group. At most 1024.
+	Names map[string]string
+	// Other is the group of pods with another value, or none; "" = they are in no group.
+	Other string
+}
+
+func (g *Groups) object() Object {
+	all := Object{}
+	for value, name := range g.Names {
+		all[value] = name
+	}
+	return Object{"of": g.Of, "names": all, "other": g.Other}
+}
+
 // QueueSort is a hook at scheduling.queueSort; the input has pod and added. The
-// highest rank goes first; among equals, priority and age decide.
+// highest rank goes first; among equals, priority and age decide. A plugin with Groups ranks groups: pod is
+// the first one of a group that waits, and Rank is asked again when what the group has changes.
 type QueueSort struct {
 	Fields []string
 	Rank   func(in Input) int64
@@ -118,7 +140,40 @@ type PostFilter struct {
 type Nomination struct {
 	node    string
 	evict   []Object
+	reclaim []Object
 	reasons []string
+}
+
+// Amounts of resources by name: milliCPU, memory, ephemeralStorage, pods, or an extended resource.
+type Amounts map[string]int64
+
+func (a Amounts) object() Object {
+	o, scalar := Object{}, Object{}
+	for name, n := range a {
+		switch name {
+		case "milliCPU", "memory", "ephemeralStorage", "pods":
+			o[name] = n
+		default:
+			scalar[name] = n
+		}
+	}
+	if len(scalar) > 0 {
+		o["scalar"] = scalar
+	}
+	return o
+}
+
+// Reclaim lets those pods of a group make room that have no place in what it keeps: the most important
+// ones keep theirs, and of a resource that is not named, all. The host finds out which of
+// them have to go, whole gangs; the pods of a group that is named first rather stay. It takes the place of
+// Nominate, for plugins with Groups.
+func (n *Nomination) Reclaim(group string, keep Amounts) {
+	n.reclaim = append(n.reclaim, Object{"group": group, "keep": keep.object()})
+}
+
+// ReclaimBelow lets the pods of a group make room whose priority is lower.
+func (n *Nomination) ReclaimBelow(group string, priority int64) {
+	n.reclaim = append(n.reclaim, Object{"group": group, "below": priority})
 }
 
 // Nominate names the node on which the pod will fit.
@@ -372,6 +427,9 @@ func (p *PostFilter) run(input []byte) []byte {
 	o := Object{}
 	if n.node != "" {
 		o["nominated"], o["evict"] = n.node, n.evict
+	}
+	if len(n.reclaim) > 0 {
+		o["reclaim"] = n.reclaim
 	}
 	if len(n.reasons) > 0 {
 		o[reasonsKey] = n.reasons

@@ -5,6 +5,7 @@ package scheduling
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -80,6 +81,10 @@ func (a *Plugin) PreEnqueue(ctx context.Context, p *framework.PodInfo) *framewor
 func (a *Plugin) Rank(ctx context.Context, p *framework.PodInfo, added time.Time) (int64, *framework.Status) {
 	doc := a.newCycleDocument(nil, p)
 	doc.Added = added.UTC().Format(time.RFC3339)
+	return a.rank(ctx, doc)
+}
+
+func (a *Plugin) rank(ctx context.Context, doc *cycleDocument) (int64, *framework.Status) {
 	var rank int64
 	c, st := a.ask(ctx, abi.SchedulingQueueSort, doc, func(b []byte) (o point.Outcome, err error) {
 		rank, err = abi.ParseRank(b)
@@ -99,6 +104,7 @@ func (a *Plugin) PreFilter(ctx context.Context, s *framework.State, p *framework
 	if a.reads(abi.SchedulingPreFilter, "nodes") {
 		doc.Nodes = names(snap.Nodes)
 	}
+	a.inCycle(abi.SchedulingPreFilter, doc, s, p, snap)
 	var answer abi.PreFilterAnswer
 	c, st := a.ask(ctx, abi.SchedulingPreFilter, doc, func(b []byte) (o point.Outcome, err error) {
 		answer, err = abi.ParsePreFilter(b)
@@ -162,7 +168,10 @@ func (a *Plugin) PostFilter(ctx context.Context, s *framework.State, p *framewor
 	var answer abi.PostFilterAnswer
 	var nomination *framework.Nomination
 	c, st := a.ask(ctx, abi.SchedulingPostFilter, doc, func(b []byte) (o point.Outcome, err error) {
-		if answer, err = abi.ParsePostFilter(b); err != nil || answer.Nominated == "" {
+		if answer, err = abi.ParsePostFilter(b); err == nil && len(answer.Reclaim) > 0 {
+			err = errors.New("it reclaims from groups, and its manifest has none")
+		}
+		if err != nil || answer.Nominated == "" {
 			return point.Outcome{Decision: "no opinion"}, err
 		}
 		nomination, err = nominated(&answer, p, snap)

@@ -177,6 +177,15 @@ type cycleDocument struct {
 	NodeName string `json:"nodeName,omitempty"`
 	// WaitedSeconds since permit was asked first.
 	WaitedSeconds float64 `json:"waitedSeconds"`
+	// Group of the pod, where the manifest tells groups apart; its Usage, that of all Groups, of
+	// the Others that are in none, and what the nodes have in all.
+	Group  string                    `json:"group,omitempty"`
+	Usage  *usageDocument            `json:"usage,omitempty"`
+	Groups map[string]*usageDocument `json:"groups,omitempty"`
+	Others *usageDocument            `json:"others,omitempty"`
+	Total  *amounts                  `json:"total,omitempty"`
+	// Gang that the pod is placed with.
+	Gang *gangDocument `json:"gang,omitempty"`
 }
 
 type failedNode struct {

@@ -133,6 +133,10 @@ func (t *team) refuse(ctx, bounded context.Context, p *gang.Problem, plan *gang.
 			"namespace", t.group.Namespace, "name", t.group.Name, "error", message)
 	}
 	by, mixed := failed.RefusedBy(), t.mixed()
+	interest := t.prof.Interest(by) | framework.GroupChanged
+	if t.prof.Reclaims() {
+		interest |= framework.PodRemoved
+	}
 	for i, it := range t.items {
 		// The decision is the gang's: that its pod fits alone is no comfort to a pod.
 		d := failed.Kept("")
@@ -146,10 +150,10 @@ func (t *team) refuse(ctx, bounded context.Context, p *gang.Problem, plan *gang.
 			s.queue.Errored(pod.UID)
 		} else {
 			s.queue.Failed(pod.UID, queue.Refusal{
-				Interest: t.prof.Interest(by) | framework.GroupChanged, Template: t.template(),
+				Interest: interest, Template: t.template(),
 				Why: &standing{
 					profile: t.prof, pod: t.infos[max(plan.Failed, 0)], decision: d, by: by, asks: context.WithoutCancel(ctx),
-					gang: t.group.Key, any: plan.Domains != 0 || mixed,
+					gang: t.group.Key, any: plan.Domains != 0 || mixed || t.prof.Reclaims(),
 				},
 			})
 		}

@@ -24,7 +24,7 @@ type standing struct {
 	by       []string
 	asks     context.Context //nolint:containedctx // for the filters that are asked who is helped
 	gang     gang.Key        // empty = the pod is tried alone
-	any      bool            // what helps others of the gang cannot be seen of this pod
+	any      bool            // what helps cannot be seen of this pod and the changed node alone
 }
 
 // template is what a pod has in common with others that are refused alike; "" = nothing. A
@@ -44,9 +44,16 @@ func (s *Scheduler) refusal(ctx context.Context, prof *decision.Compiled, p *fra
 		template = "" // the others have not been promised anything
 	}
 	by := d.RefusedBy()
+	interest := prof.Interest(by)
+	if prof.Reclaims() {
+		interest |= framework.PodRemoved // wherever: its group may have room in its share now
+	}
 	return queue.Refusal{
-		Interest: prof.Interest(by), Template: template, Keys: prof.Awaited(p, by),
-		Why: &standing{profile: prof, pod: p, decision: d.Kept(key(p.Pod)), by: by, asks: context.WithoutCancel(ctx)},
+		Interest: interest, Template: template, Keys: prof.Awaited(p, by),
+		Why: &standing{
+			profile: prof, pod: p, decision: d.Kept(key(p.Pod)), by: by, asks: context.WithoutCancel(ctx),
+			any: prof.Reclaims(),
+		},
 	}
 }
 

@@ -40,6 +40,8 @@ type meter struct {
 	waits   []time.Duration
 	refused map[string]*PluginUse
 	peak    amounts
+	groupOf func(*corev1.Pod) string
+	groups  map[string]*group
 }
 
 // amounts by resource: cpu in thousandths, the others in units.
@@ -65,6 +67,7 @@ func newMeter(cfg *Config, snapshot func() *framework.Snapshot) *meter {
 		m.total.add(&r, 1)
 	}
 	m.typical = typical(cfg.Arrivals)
+	m.groupOf, m.groups = cfg.GroupOf, map[string]*group{}
 	return m
 }
 
@@ -83,21 +86,35 @@ func typical(all []Arrival) amounts {
 	return amounts{corev1.ResourceCPU: float64(cpu[len(cpu)/2]), corev1.ResourceMemory: float64(memory[len(memory)/2])}
 }
 
-func (m *meter) came()     { m.r.Pods.Arrived++; m.pending++ }
-func (m *meter) finished() { m.r.Pods.Finished++ }
-func (m *meter) evicted()  { m.r.Pods.Preempted++ }
+func (m *meter) came(p *corev1.Pod) {
+	m.r.Pods.Arrived++
+	m.pending++
+	m.count(p, func(g *group) { g.Pods.Arrived++ })
+}
+
+func (m *meter) finished(p *corev1.Pod) {
+	m.r.Pods.Finished++
+	m.count(p, func(g *group) { g.Pods.Finished++ })
+}
+
+func (m *meter) evicted(p *corev1.Pod) {
+	m.r.Pods.Preempted++
+	m.count(p, func(g *group) { g.Pods.Preempted++ })
+}
 
 // placed is a pod that has its node after a wait.
 func (m *meter) placed(p *corev1.Pod, node string, waited time.Duration) {
 	m.pending--
 	m.r.Pods.Placed++
 	m.waits = append(m.waits, waited)
+	m.count(p, func(g *group) { g.Pods.Placed++; g.waits = append(g.waits, waited) })
 	m.running(p, node)
 }
 
 func (m *meter) running(p *corev1.Pod, node string) {
 	r := framework.NewPodInfo(p).Requests
 	m.used.add(&r, 1)
+	m.count(p, func(g *group) { g.take(&r, 1) })
 	for name, n := range m.used {
 		m.peak[name] = max(m.peak[name], n)
 	}
@@ -115,6 +132,7 @@ func (m *meter) ended(p *corev1.Pod, node string) {
 	}
 	r := framework.NewPodInfo(p).Requests
 	m.used.add(&r, -1)
+	m.count(p, func(g *group) { g.take(&r, -1) })
 	if m.on[node]--; m.on[node] == 0 {
 		m.nodes--
 		m.price -= m.prices[node]
@@ -136,6 +154,9 @@ func (m *meter) pass(from, to, end time.Time) {
 	m.seconds += s
 	for name, n := range m.used {
 		m.busy[name] += n * s
+	}
+	for _, g := range m.groups {
+		g.pass(s)
 	}
 	m.r.Nodes.Hours += float64(m.nodes) * s / 3600
 	m.r.Nodes.Cost += m.price * s / 3600
@@ -196,6 +217,9 @@ func (m *meter) plugin(name string) *PluginUse {
 func (m *meter) sample(at time.Duration) {
 	var free, stranded float64
 	var shares []float64
+	for _, g := range m.groups {
+		g.sample(len(m.r.Series), m.total)
+	}
 	for _, n := range m.snapshot().Nodes {
 		cpu := float64(n.Allocatable.MilliCPU - n.Requested.MilliCPU)
 		memory := float64(n.Allocatable.Memory - n.Requested.Memory)
@@ -251,17 +275,20 @@ func (m *meter) result(pods map[types.UID]*life, end time.Time) *Result {
 	}
 	r.Stranded, r.Uneven = round(r.Stranded), round(r.Uneven)
 	r.Nodes.Mean, r.Nodes.Hours, r.Nodes.Cost = round(share(r.Nodes.Hours*3600, m.seconds)), round(r.Nodes.Hours), round(r.Nodes.Cost)
-	slices.Sort(m.waits)
-	r.Waiting = Waiting{
-		P50: percentile(m.waits, 50), P90: percentile(m.waits, 90), P99: percentile(m.waits, 99),
-		Longest: percentile(m.waits, 100),
-	}
+	r.Waiting = waited(m.waits)
 	for _, name := range slices.Sorted(maps.Keys(m.refused)) {
 		r.Plugins = append(r.Plugins, *m.refused[name])
 	}
 	r.Zones = zones(m.snapshot())
 	m.waiting(pods, end)
+	m.sumUpGroups()
 	return r
+}
+
+// waited sums up how long pods waited.
+func waited(all []time.Duration) Waiting {
+	slices.Sort(all)
+	return Waiting{P50: percentile(all, 50), P90: percentile(all, 90), P99: percentile(all, 99), Longest: percentile(all, 100)}
 }
 
 // percentile of sorted durations, in seconds: the smallest one that p of a hundred do not exceed.
@@ -292,6 +319,10 @@ func (m *meter) waiting(pods map[types.UID]*life, end time.Time) {
 			continue
 		}
 		m.r.Pods.Pending++
+		m.count(l.pod, func(g *group) {
+			g.Pods.Pending++
+			g.Waiting.Pending = max(g.Waiting.Pending, round(end.Sub(l.arrived).Seconds()))
+		})
 		m.r.Waiting.Pending = max(m.r.Waiting.Pending, round(end.Sub(l.arrived).Seconds()))
 		count[l.reason()]++
 	}

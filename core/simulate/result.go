@@ -25,7 +25,20 @@ type Result struct {
 	Tries       int         `json:"tries"`
 	Preemptions int         `json:"preemptions"`
 	Plugins     []PluginUse `json:"plugins"`
-	Series      []Sample    `json:"series"`
+	// Groups of pods, by name, where Config.GroupOf tells them apart.
+	Groups []Group  `json:"groups,omitempty"`
+	Series []Sample `json:"series"`
+}
+
+// Group of pods.
+type Group struct {
+	Name    string  `json:"name"`
+	Pods    Pods    `json:"pods"`
+	Waiting Waiting `json:"waitingSeconds"`
+	// Resources that its pods asked for, as a share of all nodes'.
+	Resources map[corev1.ResourceName]Use `json:"resources"`
+	// Series is its share of the cpu, at the times of the result's.
+	Series []float64 `json:"series"`
 }
 
 // Pods by what became of them. Those that came back after they had been preempted count

@@ -79,7 +79,9 @@ type Config struct {
 	Try    time.Duration
 	Seed   uint64
 	Policy Policy
-	Logger *slog.Logger
+	// GroupOf tells groups of pods apart that are measured each by itself; nil = none are.
+	GroupOf func(*corev1.Pod) string
+	Logger  *slog.Logger
 }
 
 // Begin is the moment at which every simulation begins.
@@ -204,7 +206,7 @@ func (r *run) arrive(l *life) {
 	}
 	l.pod, l.arrived = &p, r.now
 	r.pods[p.UID] = l
-	r.meter.came()
+	r.meter.came(&p)
 	r.scheduler.AddPod(&p)
 }
 
@@ -280,7 +282,7 @@ func (r *run) Delete(_ context.Context, p *corev1.Pod) error {
 	if l == nil || l.gone || l.pod.DeletionTimestamp != nil {
 		return nil
 	}
-	r.meter.evicted()
+	r.meter.evicted(p)
 	r.change(l, func(p *corev1.Pod) {
 		p.DeletionTimestamp = p.CreationTimestamp.DeepCopy()
 		p.DeletionTimestamp.Time = r.now
@@ -302,7 +304,7 @@ func (r *run) ends(l *life) {
 	r.meter.ended(l.pod, l.pod.Spec.NodeName)
 	r.scheduler.RemovePod(l.pod)
 	if l.pod.DeletionTimestamp == nil {
-		r.meter.finished()
+		r.meter.finished(l.pod)
 		return
 	}
 	left := l.lasts

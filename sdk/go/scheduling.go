@@ -76,6 +76,9 @@ type QueueSort struct {
 type PreFilter struct {
 	Fields []string
 	Events []Event
+	// Pure: the answer depends on the fields and the settings only, so that the host may
+	// answer the same question again by itself, and lets one pod speak for others like it.
+	Pure   bool
 	Decide func(in Input, out *Selection)
 }
 
@@ -133,6 +136,9 @@ func (s *Selection) Never(reason string) { s.never = true; s.Refuse(reason) }
 // failed (node, plugin, reasons, unresolvable).
 type PostFilter struct {
 	Fields []string
+	// Pure: the answer depends on the fields and the settings only, so that the host may
+	// answer the same question again by itself, and lets one pod speak for others like it.
+	Pure   bool
 	Decide func(in Input, out *Nomination)
 }
 
@@ -322,11 +328,12 @@ func (p *Plugin) notice(op int32) *Notice {
 
 // describeScheduling adds the hooks of a pod's cycle to the manifest.
 func (p *Plugin) describeScheduling(add func(op int, fields []string) Object) {
-	at := func(op int, fields []string, events ...Event) {
+	at := func(op int, fields []string, events ...Event) Object {
 		h := add(op, fields)
 		if len(events) > 0 {
 			h[eventsKey] = names(events)
 		}
+		return h
 	}
 	gate := func(op int, g *Gate) {
 		if g != nil {
@@ -343,13 +350,13 @@ func (p *Plugin) describeScheduling(add func(op int, fields []string) Object) {
 		at(opQueueSort, p.QueueSort.Fields)
 	}
 	if p.PreFilter != nil {
-		at(opPreFilter, p.PreFilter.Fields, p.PreFilter.Events...)
+		at(opPreFilter, p.PreFilter.Fields, p.PreFilter.Events...)["pure"] = p.PreFilter.Pure
 	}
 	if p.Filter != nil {
 		at(opFilter, p.Filter.Fields, p.Filter.Events...)
 	}
 	if p.PostFilter != nil {
-		at(opPostFilter, p.PostFilter.Fields)
+		at(opPostFilter, p.PostFilter.Fields)["pure"] = p.PostFilter.Pure
 	}
 	if p.PreScore != nil {
 		at(opPreScore, p.PreScore.Fields)

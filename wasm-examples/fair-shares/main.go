@@ -223,10 +223,10 @@ var _ = wasmplane.Register(wasmplane.Plugin{
 	QueueSort: &wasmplane.QueueSort{Fields: counted, Rank: rank},
 	PreFilter: &wasmplane.PreFilter{
 		Fields: append([]string{"pod.metadata.namespace", "pod.metadata.labels", "requests", "gang"}, counted...),
-		Events: []wasmplane.Event{"podRemoved", "nodeAdded", "nodeAllocatableGrew"}, Decide: admit,
+		Events: []wasmplane.Event{"podRemoved", "nodeAdded", "nodeAllocatableGrew"}, Pure: true, Decide: admit,
 	},
 	PostFilter: &wasmplane.PostFilter{
-		Fields: append([]string{"pod.spec.priority", "requests", "gang", "groups"}, counted...), Decide: makeRoom,
+		Fields: append([]string{"pod.spec.priority", "requests", "gang", "groups"}, counted...), Pure: true, Decide: makeRoom,
 	},
 })
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/core/simulate"
@@ -28,6 +29,7 @@ type options struct {
 	configs      []string
 	length, try  time.Duration
 	plot, output string
+	by           string
 	lines        bool
 
 	live, nodesOnly bool
@@ -67,6 +69,7 @@ run, or a document of kind Workload. docs/SIMULATE.md has all of it.`,
 	f.Uint64Var(&o.Seed, "seed", 1, "`NUMBER` of which follows all that is left to chance")
 	f.DurationVar(&o.length, "length", 0, "`TIME` that is simulated (default: until the last pod that comes has run, and an hour for those that run to the end)")
 	f.DurationVar(&o.try, "try", time.Millisecond, "`TIME` that one try of the scheduler takes")
+	f.StringVar(&o.by, "by", "", "measure groups of pods each by itself: by `LABEL`, or by namespace (--by namespace)")
 	f.StringVar(&o.plot, "plot", "", "`DIR` for plots over time, as SVG")
 	f.BoolVar(&o.lines, "lines", false, "draw the plots in the terminal, too")
 	c.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context(), s, access, &o) }
@@ -138,6 +141,17 @@ func run(ctx context.Context, s *shell.Shell, access *shell.Access, o *options) 
 	return nil
 }
 
+// groupOf a pod, which is measured with others of it; nil = no groups are.
+func (o *options) groupOf() func(*corev1.Pod) string {
+	switch o.by {
+	case "":
+		return nil
+	case "namespace":
+		return func(p *corev1.Pod) string { return p.Namespace }
+	}
+	return func(p *corev1.Pod) string { return p.Labels[o.by] }
+}
+
 // simulate each of the configurations.
 func (o *options) simulate(ctx context.Context, s *shell.Shell, in *input.Input, length time.Duration) ([]*simulate.Result, error) {
 	policies, err := o.policies(ctx, s)
@@ -154,6 +168,7 @@ func (o *options) simulate(ctx context.Context, s *shell.Shell, in *input.Input,
 		began := time.Now()
 		r, err := simulate.Run(ctx, simulate.Config{
 			Cluster: in.Cluster, Arrivals: in.Arrivals, Length: length, Try: o.try, Seed: o.Seed, Policy: p.Policy, Logger: p.logger,
+			GroupOf: o.groupOf(),
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.Name, err)

@@ -6,6 +6,7 @@
 package comparison
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -45,6 +46,7 @@ func Write(w io.Writer, all []*simulate.Result) error {
 	t.row("pods by zone, at the end", func(r *simulate.Result) string { return zones(r.Zones) })
 	t.row("tries", func(r *simulate.Result) string { return number(r.Tries) })
 	t.plugins()
+	t.groups()
 	if err := t.write(w); err != nil {
 		return err
 	}
@@ -103,6 +105,38 @@ func (t *table) plugins() {
 				begun = true
 			}
 			t.row("  "+name, func(r *simulate.Result) string { return number(block.of(use(r, name))) })
+		}
+	}
+}
+
+// groups is a block for each group of pods.
+func (t *table) groups() {
+	names := map[string]bool{}
+	for _, r := range t.all {
+		for i := range r.Groups {
+			names[r.Groups[i].Name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		of := func(cell func(*simulate.Group) string) func(*simulate.Result) string {
+			return func(r *simulate.Result) string {
+				for i := range r.Groups {
+					if r.Groups[i].Name == name {
+						return cell(&r.Groups[i])
+					}
+				}
+				return "-"
+			}
+		}
+		t.row(cmp.Or(name, "(none)")+", placed", of(func(g *simulate.Group) string { return number(g.Pods.Placed) }))
+		t.row("  pending at the end", of(func(g *simulate.Group) string { return number(g.Pods.Pending) }))
+		t.row("  preempted", of(func(g *simulate.Group) string { return number(g.Pods.Preempted) }))
+		t.row("  waiting, median", of(func(g *simulate.Group) string { return seconds(g.Waiting.P50) }))
+		t.row("  90 of 100 at most", of(func(g *simulate.Group) string { return seconds(g.Waiting.P90) }))
+		t.row("  99 of 100 at most", of(func(g *simulate.Group) string { return seconds(g.Waiting.P99) }))
+		for _, resource := range resources(t.all) {
+			t.row("  "+string(resource)+" of the cluster's, mean", of(func(g *simulate.Group) string { return percent(g.Resources[resource].Mean) }))
+			t.row("    peak", of(func(g *simulate.Group) string { return percent(g.Resources[resource].Peak) }))
 		}
 	}
 }

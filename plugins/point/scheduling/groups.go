@@ -172,3 +172,29 @@ func kept(a *abi.Amounts) map[corev1.ResourceName]int64 {
 	}
 	return out
 }
+
+// Sign implements framework.Signed: pods of which the plugin's refusing hooks read the same are refused alike, if
+// these hooks say that they depend on nothing else.
+func (a *Plugin) Sign(p *framework.PodInfo, s *framework.Signature) bool {
+	v := a.plugin.Current()
+	if v == nil || v.Hook(abi.SchedulingTable) != nil {
+		return false
+	}
+	doc := &cycleDocument{Pod: podObject(p.Pod), Requests: resources(&p.Requests)}
+	if v.Manifest.Groups != nil {
+		doc.Group = v.Manifest.Groups.Of(p.Pod)
+	}
+	for _, pt := range []abi.Point{abi.SchedulingPreFilter, abi.SchedulingFilter, abi.SchedulingPostFilter} {
+		h := v.Hook(pt)
+		if h == nil {
+			continue
+		}
+		if !h.Pure || len(h.Fields) == 0 || h.Projection == nil {
+			return false
+		}
+		var w abi.Writer
+		h.Projection.Write(&w, doc, "Pod")
+		s.Text(string(w.Bytes()))
+	}
+	return true
+}

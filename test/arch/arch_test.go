@@ -146,7 +146,7 @@ var mayImport = map[string]string{
 	"plugins/component/...":           "plugins/component/...",
 	"plugins/component/componenttest": "plugins/plugintest/wat",
 	"plugins/host/...":                "plugins/component/... plugins/fuel/... plugins/host/... plugins/rego",
-	"plugins/point/...":               "plugins/... core/customresource/extension core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers",
+	"plugins/point/...":               "plugins/... core/customresource/extension core/object core/trace core/admission core/auth/authz core/scheduler/framework core/scheduler/usage core/controllers",
 	"plugins/loader/...":              "plugins/... core/dial core/admission core/auth/authz core/scheduler/framework core/controllers",
 	"plugins/author/kyvernotest":      "plugins/author plugins/author/suite plugins/author/textdiff plugins/policies/... plugins/sign/evidence core/admission core/admission/matching core/admission/policy core/api core/dial",
 	"plugins/author/...":              "plugins/... sdk/... core/object core/admission core/scheduler/framework core/client",

@@ -15,4 +15,6 @@
 //	WASMPLANE_BIN            the binary to measure (default: what `make build` makes)
 //	WASMPLANE_BENCH_PROFILE  a directory: measure a build that writes profiles there
 //	                         (see package profiled); its figures are not to be quoted
+//	WASMPLANE_BENCH_HEAPS    a directory: keep the profiles of the heap and of the goroutines
+//	                         that Reconcilers takes at rest
 package bench

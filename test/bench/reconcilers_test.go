@@ -44,7 +44,7 @@ type herd struct {
 // the first time: by a ConfigMap of the label that it looks for.
 func measureReconcilers(tb testing.TB, n int, settle time.Duration, wakes int) *report {
 	r := newReport(fmt.Sprintf("%d Wasm reconcilers asleep in one process, beside none", n), "", "RSS", "anonymous", "live heap", "goroutines",
-		"requests/min", "CPU", "asleep each: anonymous", "heap")
+		"requests/min", "writes", "CPU", "asleep each: anonymous", "heap")
 	var none resting
 	for _, h := range []herd{
 		{"none", "none", "", 0},
@@ -62,12 +62,12 @@ func measureReconcilers(tb testing.TB, n int, settle time.Duration, wakes int) *
 			permit(tb, kube)
 			if h.config == "" {
 				pause(tb.Context(), settle)
-				none = rest(tb, c, kube, settle/2)
+				none = rest(tb, c, kube, "none", settle/2)
 				r.row(append([]string{h.what}, none.cells(none, 0)...)...)
 				return
 			}
 			pause(tb.Context(), settle)
-			asleep := rest(tb, c, kube, settle/2)
+			asleep := rest(tb, c, kube, h.unit, settle/2)
 			r.row(append([]string{h.what}, asleep.cells(none, n)...)...)
 			if n >= 100 { // of a few it would be noise
 				r.metric("KiB/anon-"+h.unit, float64(asleep.anon-none.anon)/1024/float64(n))
@@ -207,26 +207,29 @@ func scrape(tb testing.TB, kube kubernetes.Interface) map[string]float64 {
 type resting struct {
 	memory
 	heap, goroutines, requests float64 // bytes, and requests a minute
+	writes                     float64 // among these
 	cpu, during                time.Duration
 }
 
-func rest(tb testing.TB, c *cluster, kube kubernetes.Interface, during time.Duration) (r resting) {
+// rest looks at a process for a while. The profiles of its heap and of its goroutines are kept where
+// WASMPLANE_BENCH_HEAPS asks for them, under the name of what is measured.
+func rest(tb testing.TB, c *cluster, kube kubernetes.Interface, what string, during time.Duration) (r resting) {
 	tb.Helper()
-	requests := func() (n float64) {
-		for name, v := range scrape(tb, kube) {
-			if strings.HasPrefix(name, "apiserver_request_total{") && !strings.Contains(name, `,resource=""`) {
-				n += v
-			}
-		}
-		return n
-	}
-	before, asked := used(tb, c), requests()
+	before := used(tb, c)
+	asked, wrote := requests(tb, kube)
 	began := time.Now()
 	pause(tb.Context(), during)
 	r.cpu, r.during = used(tb, c)-before, time.Since(began)
-	r.requests = (requests() - asked) / r.during.Minutes()
-	if _, err := kube.Discovery().RESTClient().Get().AbsPath("/debug/pprof/heap").Param("gc", "1").DoRaw(tb.Context()); err != nil {
-		tb.Fatal(err)
+	askedNow, wroteNow := requests(tb, kube)
+	r.requests, r.writes = (askedNow-asked)/r.during.Minutes(), (wroteNow-wrote)/r.during.Minutes()
+	for _, profile := range []string{"goroutine", "heap"} {
+		data, err := kube.Discovery().RESTClient().Get().AbsPath("/debug/pprof/"+profile).Param("gc", "1").DoRaw(tb.Context())
+		if dir := os.Getenv("WASMPLANE_BENCH_HEAPS"); err == nil && dir != "" {
+			err = os.WriteFile(filepath.Join(dir, profile+"-"+what+".pb.gz"), data, 0o600)
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
 	}
 	now := scrape(tb, kube)
 	r.heap, r.goroutines = now["go_memstats_heap_alloc_bytes"], now["go_goroutines"]
@@ -235,6 +238,23 @@ func rest(tb testing.TB, c *cluster, kube kubernetes.Interface, during time.Dura
 		tb.Fatal(err)
 	}
 	return r
+}
+
+// requests are those for resources that the server has answered, and the writes among them.
+func requests(tb testing.TB, kube kubernetes.Interface) (all, writes float64) {
+	tb.Helper()
+	for name, v := range scrape(tb, kube) {
+		if !strings.HasPrefix(name, "apiserver_request_total{") || strings.Contains(name, `,resource=""`) {
+			continue
+		}
+		all += v
+		for _, verb := range []string{"POST", "PUT", "PATCH", "APPLY", "DELETE"} {
+			if strings.Contains(name, `verb="`+verb+`"`) {
+				writes += v
+			}
+		}
+	}
+	return all, writes
 }
 
 func used(tb testing.TB, c *cluster) time.Duration {
@@ -249,7 +269,7 @@ func used(tb testing.TB, c *cluster) time.Duration {
 func (r resting) cells(none resting, n int) []string {
 	cells := []string{
 		mib(r.rss), mib(r.anon), mib(int64(r.heap)), fmt.Sprintf("%.0f", r.goroutines),
-		fmt.Sprintf("%.1f", r.requests), percent(r.cpu, r.during),
+		fmt.Sprintf("%.1f", r.requests), fmt.Sprintf("%.1f", r.writes), percent(r.cpu, r.during),
 	}
 	if n == 0 {
 		return append(cells, "", "")

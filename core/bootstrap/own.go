@@ -301,6 +301,13 @@ func ownRoles() map[string][]rbacv1.Role {
 		Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"create", "get", "update"}, APIGroups: []string{""}, Resources: []string{"configmaps"}},
 		},
+	}, {
+		// Whoever reports about plugins keeps a lease that says that it lives, and looks at the others'
+		// (core/run/presence). Servers delete those of the dead.
+		ObjectMeta: inNamespace(pluginNamespace, pluginLoaderRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"create", "get", "list", "update"}, APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}},
+		},
 	}}, metav1.NamespaceSystem: {{
 		ObjectMeta: inNamespace(metav1.NamespaceSystem, dnsEndpointsRole),
 		Rules: []rbacv1.PolicyRule{
@@ -334,6 +341,10 @@ func ownRoleBindings() map[string][]rbacv1.RoleBinding {
 		ObjectMeta: inNamespace(pluginNamespace, pluginStateRole),
 		Subjects:   []rbacv1.Subject{userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager)},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: pluginStateRole},
+	}, {
+		ObjectMeta: inNamespace(pluginNamespace, pluginLoaderRole),
+		Subjects:   []rbacv1.Subject{userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: pluginLoaderRole},
 	}}, metav1.NamespaceSystem: {{
 		ObjectMeta: inNamespace(metav1.NamespaceSystem, dnsEndpointsRole),
 		Subjects:   []rbacv1.Subject{accountSubject(metav1.NamespaceSystem, coreDNSAccount)},

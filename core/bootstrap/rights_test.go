@@ -17,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
 	"github.com/wasmplane/wasmplane/core/dns"
+	"github.com/wasmplane/wasmplane/core/run/presence"
 )
 
 // works says whether a component that starts with what c grants gets ready.
@@ -107,5 +108,28 @@ func TestOneRightTooFew(t *testing.T) {
 				t.Errorf("only %d of its rights were taken away", tried)
 			}
 		})
+	}
+}
+
+// TestWhoReportsAboutPluginsKeepsALease, and nobody else there: nodes report to nobody.
+func TestWhoReportsAboutPluginsKeepsALease(t *testing.T) {
+	for _, c := range []struct {
+		who  user.Info
+		held bool
+	}{
+		{&user.DefaultInfo{Name: user.KubeScheduler}, true},
+		{&user.DefaultInfo{Name: user.KubeControllerManager}, true},
+		{&user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}}, false},
+	} {
+		s := apiservertest.Start(t, apiservertest.Options{Authorizer: GrantsOf(Policy(), c.who).Authorizer()})
+		kube, err := kubernetes.NewForConfig(s.Config(c.who.GetName(), c.who.GetGroups()...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := presence.New(presence.Config{Client: kube, Namespace: pluginNamespace, Group: "plugins", Identity: c.who.GetName()})
+		err = k.Beat(t.Context())
+		if k.Held() != c.held || (err == nil) != c.held {
+			t.Errorf("%s: held %v, %v", c.who.GetName(), k.Held(), err)
+		}
 	}
 }

@@ -16,12 +16,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/run/presence"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/rights"
@@ -52,11 +54,21 @@ type Config struct {
 	Mirror bool
 	// Rights says what plugins may do on behalf of their writers, for the status; nil = others do.
 	Rights *rights.Checker
+	// Presence says which of the processes that report live; nil = each of them, this one too, writes
+	// every status once a minute to show that.
+	Presence Presence
 	// Answers: the process reports also where no other does, that nobody asks the plugin.
 	Answers bool
 	// Event records an event about a Plugin; nil = none are.
 	Event  func(about corev1.ObjectReference, kind, reason, message string)
 	Logger *slog.Logger
+}
+
+// Presence says which processes live, by a lease of each (presence.Keeper).
+type Presence interface {
+	// Held: the others know by its lease that this process lives.
+	Held() bool
+	State(identity string) presence.State
 }
 
 func (c *Config) resource() schema.GroupVersionResource {
@@ -81,11 +93,10 @@ func nameOf(o *unstructured.Unstructured) string {
 	return o.GetName()
 }
 
-// How often counters are written, and how often a process says that it is still there.
+// How often counters are written, and it is looked for other news.
 const (
 	countEvery = 10 * time.Second
 	lookEvery  = time.Second
-	heartbeat  = time.Minute
 )
 
 // Controller follows the Plugins of the API.
@@ -99,6 +110,8 @@ type Controller struct {
 	stood   map[string]stood // what plugins were found to be granted
 	told    map[string]Instance
 	written map[string]time.Time
+	beats   beats
+	quiet   map[string]quiet
 }
 
 // New makes a controller.
@@ -108,7 +121,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c := &Controller{
 		cfg: cfg, changed: make(chan struct{}, 1), ready: make(chan struct{}), stood: map[string]stood{}, told: map[string]Instance{},
-		written: map[string]time.Time{},
+		written: map[string]time.Time{}, quiet: map[string]quiet{}, beats: beats{presence: cfg.Presence, seen: map[string]types.UID{}},
 		informer: dynamicinformer.NewFilteredDynamicInformer(cfg.Client, cfg.resource(), metav1.NamespaceAll, 0, cache.Indexers{},
 			nil).Informer(),
 	}
@@ -233,6 +246,8 @@ func (c *Controller) report(ctx context.Context, counters bool) {
 			delete(c.told, name)
 			delete(c.stood, name)
 			delete(c.written, name)
+			delete(c.beats.seen, name)
+			delete(c.quiet, name)
 		}
 	}
 }
@@ -241,19 +256,25 @@ func (c *Controller) reportOne(ctx context.Context, o *unstructured.Unstructured
 	now time.Time,
 ) error {
 	name := nameOf(o)
+	s, loaded := byName[name]
+	if c.quiet[name].still(o, s, loaded, counters, now) {
+		return nil
+	}
+	delete(c.quiet, name)
 	before := readStatus(o)
 	var after Status
 	if why := c.refused[name]; why != nil {
+		delete(c.beats.seen, name)
 		after = refused(before, o.GetGeneration(), why)
 	} else {
-		s, loaded := byName[name]
 		var own *Instance
 		if loaded && !s.Unused {
 			i := instance(c.cfg.Identity, o.GetGeneration(), s, now)
 			own = &i
 			c.events(o, i)
 		}
-		after = merge(before, c.cfg.Identity, own, o.GetGeneration(), now)
+		c.beats.look(o, before, c.cfg.Identity, own != nil, now)
+		after = merge(c.beats.current(before, now), c.cfg.Identity, own, o.GetGeneration())
 		after.Origin = originOf(o)
 		if granted := c.grants(ctx, o, after.Points, now); granted != nil {
 			after.Grants = granted
@@ -265,10 +286,14 @@ func (c *Controller) reportOne(ctx context.Context, o *unstructured.Unstructured
 			return c.unmirror(ctx, o)
 		}
 		if own == nil && len(after.Instances) == len(before.Instances) && !(c.cfg.Answers && len(after.Instances) == 0) {
+			c.quiet[name] = quiet{o.GetResourceVersion(), loaded, s, counters, now}
 			return nil // others report
 		}
 	}
-	if !c.cfg.Reports || !c.due(name, before, after, counters, now) {
+	if news := before.state() != after.state(); !c.cfg.Reports || !c.due(name, news, before, after, counters, now) {
+		if c.refused[name] == nil && !(c.cfg.Reports && (news || c.beats.needed(after, c.cfg.Identity, now))) {
+			c.quiet[name] = quiet{o.GetResourceVersion(), loaded, s, counters, now}
+		}
 		return nil
 	}
 	status, err := tree(after)
@@ -285,14 +310,15 @@ func (c *Controller) reportOne(ctx context.Context, o *unstructured.Unstructured
 	return nil
 }
 
-// due: news at once, counters now and then, and a sign of life.
-func (c *Controller) due(name string, before, after Status, counters bool, now time.Time) bool {
+// due: news at once, counters now and then, and a sign of life where the lease is none.
+func (c *Controller) due(name string, news bool, before, after Status, counters bool, now time.Time) bool {
 	last := c.written[name]
-	if before.state() != after.state() {
+	if news {
 		return now.Sub(last) >= lookEvery/2 // the informer may lag behind the last write
 	}
 	return counters && (before.Calls != after.Calls || before.Failures != after.Failures ||
-		before.Candidate != nil && after.Candidate != nil && before.Candidate.Calls != after.Candidate.Calls) || now.Sub(last) >= heartbeat
+		before.Candidate != nil && after.Candidate != nil && before.Candidate.Calls != after.Candidate.Calls) ||
+		now.Sub(last) >= heartbeat && c.beats.needed(after, c.cfg.Identity, now)
 }
 
 // events tells of what has changed in this process since the last report.

@@ -261,7 +261,7 @@ func statusSchema() apiextensionsv1.JSONSchemaProps {
 			"meanFuel":    number("Mean fuel of a call."),
 			"candidate":   candidate,
 			"grants":      granted,
-			"instances":   list(open, "What each process reports."),
+			"instances":   list(open, "What each process reports. It holds while the process renews its Lease in namespace wasmplane-plugins."),
 		},
 	}
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
+// standEvery is how often it is looked at what plugins may do.
+const standEvery = time.Minute
+
 // stood is what a plugin was found to be granted, of which state of its object, and when.
 type stood struct {
 	of      string
@@ -28,7 +31,7 @@ func (c *Controller) grants(ctx context.Context, o *unstructured.Unstructured, p
 	}
 	name := nameOf(o)
 	of := fmt.Sprint(o.GetUID(), o.GetGeneration(), o.GetAnnotations()[WriterAnnotation], points)
-	if last, known := c.stood[name]; known && last.of == of && now.Sub(last.at) < heartbeat {
+	if last, known := c.stood[name]; known && last.of == of && now.Sub(last.at) < standEvery {
 		return last.granted
 	}
 	e, ok := c.entryOf(o)

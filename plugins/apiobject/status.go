@@ -65,7 +65,9 @@ type Candidate struct {
 
 // Instance is what one process reports.
 type Instance struct {
-	Name    string      `json:"name"`
+	Name string `json:"name"`
+	// Updated is when it was written last, by the process's clock. Whether the process lives is what
+	// its lease says, however long ago that is.
 	Updated metav1.Time `json:"updated"`
 	// Generation of the spec that this is about.
 	Generation int64  `json:"generation"`
@@ -98,9 +100,6 @@ const (
 	Updated = "Updated" // it is the spec's
 )
 
-// staleAfter is how long the report of a process that has gone is kept.
-const staleAfter = 5 * heartbeat
-
 // instance is what this process reports of a plugin.
 func instance(name string, generation int64, s loader.Status, now time.Time) Instance {
 	i := Instance{
@@ -131,10 +130,10 @@ func instance(name string, generation int64, s loader.Status, now time.Time) Ins
 
 // merge puts own, this process's report, in its place among the others (nil takes it
 // out), and sums all of them up. It leaves before as it was.
-func merge(before Status, name string, own *Instance, generation int64, now time.Time) Status {
+func merge(before Status, name string, own *Instance, generation int64) Status {
 	out := Status{ObservedGeneration: generation, Conditions: slices.Clone(before.Conditions), Grants: before.Grants}
 	for _, i := range before.Instances {
-		if i.Name != name && now.Sub(i.Updated.Time) < staleAfter {
+		if i.Name != name {
 			out.Instances = append(out.Instances, i)
 		}
 	}

@@ -33,25 +33,25 @@ func TestTheStatusSumsUpWhatProcessesReport(t *testing.T) {
 		Candidate: &loader.CandidateStatus{Ready: true, Calls: 5, Differing: 1},
 	}
 	a := instance("a", 1, good, now)
-	one := merge(Status{}, "a", &a, 1, now)
+	one := merge(Status{}, "a", &a, 1)
 	if c := condition(t, one, Ready); c.Status != metav1.ConditionTrue || one.Calls != 10 || one.MeanTime != "10µs" {
 		t.Errorf("%+v", one)
 	}
 	good.Calls, good.MeanTime = 30, 2*time.Microsecond
 	b := instance("b", 1, good, now)
-	two := merge(one, "b", &b, 1, now)
+	two := merge(one, "b", &b, 1)
 	if two.Calls != 40 || two.Denials != 4 || two.MeanTime != "4µs" || two.Candidate.Calls != 10 || two.Candidate.Differing != 2 ||
 		len(two.Instances) != 2 {
 		t.Errorf("%+v", two)
 	}
-	if again := merge(two, "b", &b, 1, now); again.state() != two.state() || again.Calls != 40 {
+	if again := merge(two, "b", &b, 1); again.state() != two.state() || again.Calls != 40 {
 		t.Errorf("a second report of the same changes something: %+v", again)
 	}
 
 	// A new version fails to load in one process, where the old one goes on.
 	good.Error = "load plugin: no such file"
 	b = instance("b", 2, good, now)
-	failed := merge(two, "b", &b, 2, now)
+	failed := merge(two, "b", &b, 2)
 	if r, u := condition(t, failed, Ready), condition(t, failed, Updated); r.Status != metav1.ConditionTrue ||
 		u.Status != metav1.ConditionFalse || u.Reason != "LoadFailed" ||
 		u.Message != "b: load plugin: no such file (the version before stays in force)" {
@@ -60,22 +60,23 @@ func TestTheStatusSumsUpWhatProcessesReport(t *testing.T) {
 	// Only one of two has seen the new spec.
 	good.Error = ""
 	b = instance("b", 2, good, now)
-	if u := condition(t, merge(two, "b", &b, 2, now), Updated); u.Status != metav1.ConditionUnknown || u.Message != "not yet seen by a" {
+	if u := condition(t, merge(two, "b", &b, 2), Updated); u.Status != metav1.ConditionUnknown || u.Message != "not yet seen by a" {
 		t.Errorf("%+v", u)
 	}
 	// None answers in b.
 	b = instance("b", 1, loader.Status{Error: "bad module"}, now)
-	if r := condition(t, merge(two, "b", &b, 1, now), Ready); r.Status != metav1.ConditionFalse ||
+	if r := condition(t, merge(two, "b", &b, 1), Ready); r.Status != metav1.ConditionFalse ||
 		r.Message != "no version answers in b; the failure policy decides there" {
 		t.Errorf("%+v", r)
 	}
 	// A process that has gone is forgotten; nobody at all is said too.
 	later := now.Add(2 * staleAfter)
 	a.Updated = metav1.NewTime(later)
-	if left := merge(two, "a", &a, 1, later); len(left.Instances) != 1 || left.Calls != 10 {
+	var old beats
+	if left := merge(old.current(two, later), "a", &a, 1); len(left.Instances) != 1 || left.Calls != 10 {
 		t.Errorf("%+v", left)
 	}
-	if r := condition(t, merge(two, "a", nil, 1, later), Ready); r.Reason != "NotAsked" {
+	if r := condition(t, merge(old.current(two, later), "a", nil, 1), Ready); r.Reason != "NotAsked" {
 		t.Errorf("%+v", r)
 	}
 	if r := condition(t, refused(two, 3, errors.New("spec.mode: expected Enforce")), Ready); r.Reason != "Refused" ||
@@ -93,7 +94,7 @@ func FuzzTheStatusOfAnObjectIsRead(f *testing.F) {
 			return
 		}
 		s := readStatus(&unstructured.Unstructured{Object: map[string]any{"status": status}})
-		if got := merge(s, "x", nil, 1, time.Now()); got.ObservedGeneration != 1 {
+		if got := merge(s, "x", nil, 1); got.ObservedGeneration != 1 {
 			t.Error("no generation")
 		}
 	})

@@ -142,7 +142,7 @@ var mayImport = map[string]string{
 	"plugins/sign/trust":              "plugins/sign plugins/sign/evidence",
 	"plugins/source":                  "core/dial plugins/manifest plugins/rego/bundle plugins/sign",
 	"plugins/rollout":                 "plugins/manifest",
-	"plugins/apiobject":               "core/admission core/object core/config plugins/abi plugins/declared plugins/host plugins/loader plugins/manifest plugins/point plugins/rights",
+	"plugins/apiobject":               "core/admission core/object core/config core/run/presence plugins/abi plugins/declared plugins/host plugins/loader plugins/manifest plugins/point plugins/rights",
 	"plugins/component/...":           "plugins/component/...",
 	"plugins/component/componenttest": "plugins/plugintest/wat",
 	"plugins/host/...":                "plugins/component/... plugins/fuel/... plugins/host/... plugins/rego",

@@ -35,8 +35,10 @@ type Component struct {
 	Plugins    *Plugins
 	Metrics    *prometheus.Registry
 
-	dynamic dynamic.Interface // of a process of its own
-	spans   *Tracing          // of a process of its own
+	// Of a process of its own.
+	dynamic dynamic.Interface
+	kube    kubernetes.Interface
+	spans   *Tracing
 
 	watch      *leader.Watch // of a process of its own; nil = nobody asks
 	catchingUp atomic.Bool   // it works, and has not seen the cluster yet

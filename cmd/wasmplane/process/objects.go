@@ -11,9 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/wasmplane/wasmplane/core/run/presence"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/loader"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
 	"github.com/wasmplane/wasmplane/plugins/rego"
 	"github.com/wasmplane/wasmplane/plugins/rights"
@@ -55,7 +58,20 @@ type ObjectsOptions struct {
 	Part    Part   // of the cluster, that the process is
 	Holder  string // the process among those of its part, in the status
 	Tenants bool   // those of namespaces, instead of the cluster's
-	Answers bool   // it writes for those that no process asks, too, and shows the configuration's
+	// Presence says which processes live, this one among them (Plugins.Presence).
+	Presence *presence.Keeper
+	Answers  bool // it writes for those that no process asks, too, and shows the configuration's
+}
+
+// identity names the process in the status of Plugins.
+func (o ObjectsOptions) identity() string { return o.Part.Name + "_" + o.Holder }
+
+// Presence keeps the lease by which a process that reports shows that it lives; all that it loads has one.
+// Servers collect the leases of those that have ended.
+func (p *Plugins) Presence(o ObjectsOptions, kube kubernetes.Interface) *presence.Keeper {
+	return presence.New(presence.Config{
+		Client: kube, Namespace: manifest.StateNamespace, Group: "plugins", Identity: o.identity(), Collect: o.Answers, Logger: p.o.Logger,
+	})
 }
 
 // Objects loads the Plugins of the API into this process.
@@ -64,12 +80,16 @@ func (p *Plugins) Objects(o ObjectsOptions) (*apiobject.Controller, error) {
 	if o.Answers {
 		says = p.functions.Rights()
 	}
-	return apiobject.New(apiobject.Config{
+	cfg := apiobject.Config{
 		Rights: says,
-		Client: o.Client, Loader: p.loader, Rules: p.rules(), Tenants: o.Tenants, Identity: o.Part.Name + "_" + o.Holder,
+		Client: o.Client, Loader: p.loader, Rules: p.rules(), Tenants: o.Tenants, Identity: o.identity(),
 		Reports: o.Part.reports, Answers: o.Answers, Mirror: o.Answers && !o.Tenants, Logger: p.o.Logger,
 		Event: func(about corev1.ObjectReference, kind, reason, message string) {
 			p.events.RecordAs("wasmplane", about, kind, reason, message)
 		},
-	})
+	}
+	if o.Presence != nil {
+		cfg.Presence = o.Presence
+	}
+	return apiobject.New(cfg)
 }

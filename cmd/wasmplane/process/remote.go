@@ -25,20 +25,33 @@ func Run(ctx context.Context, o Options, p Part, work func(ctx context.Context, 
 	if err != nil {
 		return err
 	}
-	objects, err := c.Plugins.Objects(ObjectsOptions{Client: c.dynamic, Part: p, Holder: self})
+	follow, err := c.follow(p, self)
 	if err != nil {
 		return err
-	}
-	follow := objects.Run
-	if len(p.Asks()) == 0 {
-		follow = func(ctx context.Context) error { // it asks none; to end would end the component
-			<-ctx.Done()
-			return nil
-		}
 	}
 	return run.Parallel(c.serve(p), c.spans.Run, c.Plugins.Run, follow, func(ctx context.Context) error {
 		return work(ctx, c, sync.OnceFunc(func() { ready(Info{Cluster: o.Config.Cluster.Name, Server: c.Config.Host}) }))
 	})(ctx)
+}
+
+// follow loads the Plugins of the API that the part asks, and keeps the lease by which the others know
+// that its reports hold.
+func (c *Component) follow(p Part, self string) (func(context.Context) error, error) {
+	if len(p.Asks()) == 0 {
+		return func(ctx context.Context) error { // it asks none; to end would end the component
+			<-ctx.Done()
+			return nil
+		}, nil
+	}
+	o := ObjectsOptions{Client: c.dynamic, Part: p, Holder: self}
+	if p.reports {
+		o.Presence = c.Plugins.Presence(o, c.kube)
+	}
+	objects, err := c.Plugins.Objects(o)
+	if err != nil || o.Presence == nil {
+		return objects.Run, err
+	}
+	return run.Parallel(o.Presence.Run, objects.Run), nil
 }
 
 // remoteComponent is a component whose API server is another process.
@@ -72,7 +85,7 @@ func remoteComponent(ctx context.Context, o Options, p Part) (*Component, error)
 	}
 	return &Component{
 		Options: o, Config: cfg, Identities: client.TokenIdentities{Base: cfg, Kube: set.Kube},
-		Tracer: tracer, Plugins: loaded, Metrics: metrics, spans: spans, dynamic: set.Dynamic,
+		Tracer: tracer, Plugins: loaded, Metrics: metrics, spans: spans, dynamic: set.Dynamic, kube: set.Kube,
 		watch: new(leader.Watch),
 	}, nil
 }

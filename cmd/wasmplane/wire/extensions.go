@@ -12,6 +12,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/run/presence"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
@@ -25,9 +26,10 @@ import (
 // objects of the API.
 type extensions struct {
 	*process.Plugins
-	access  *backend.ChainAccess // what they ask who may do what
-	objects *apiobject.Controller
-	tenants *apiobject.Controller // of namespaces
+	access   *backend.ChainAccess // what they ask who may do what
+	objects  *apiobject.Controller
+	tenants  *apiobject.Controller // of namespaces
+	presence *presence.Keeper      // the lease that says that this server lives, for their status
 	// providers of external data are asked by constraints and mutators; nil without Gatekeeper's kinds.
 	providers *externaldata.Providers
 }
@@ -54,6 +56,8 @@ func loadExtensions(ctx context.Context, b base, points []abi.Point) (_ *extensi
 		return nil, err
 	}
 	objects := process.ObjectsOptions{Client: b.internal.Dynamic, Part: process.Parts.APIServer, Holder: self, Answers: true}
+	objects.Presence = e.Presence(objects, b.internal.Kube)
+	e.presence = objects.Presence
 	if e.objects, err = e.Objects(objects); err != nil {
 		return nil, err
 	}
@@ -92,6 +96,6 @@ func (e *extensions) follow(b base, begun <-chan struct{}) func(context.Context)
 		if err != nil {
 			return err
 		}
-		return run.Parallel(e.objects.Run, e.tenants.Run)(ctx)
+		return run.Parallel(e.presence.Run, e.objects.Run, e.tenants.Run)(ctx)
 	}
 }

@@ -102,6 +102,7 @@ var mayImport = map[string]string{
 	"core/simulate/input":           "core/api core/config core/object core/simulate core/simulate/arrivals",
 	"core/kubelet/...":              "core/attachment core/dial core/kubelet/... core/trace core/localvolume",
 	"core/kubelet/podidentity":      "",
+	"core/kubelet/userns":           "core/run/atomicfile",
 	"core/kubelet/podfile":          "core/api core/config core/object",
 	"core/kubelet/allot":            "",
 	"core/kubelet/credential":       "core/config core/kubelet/podidentity core/kubelet/pull",

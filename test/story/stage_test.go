@@ -43,7 +43,7 @@ func newStage(e *testscript.Env) error {
 		"TOOLBOX": built.toolbox, "MODULE": built.module,
 		// Which pods there are, with which containers, since when.
 		"WHO":  `{range .items[*]}{.metadata.name} {.metadata.uid} {.status.podIP} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].state.running.startedAt}{"\n"}{end}`,
-		"PATH": os.Getenv("PATH") + ":/usr/sbin:/sbin",
+		"PATH": os.Getenv("PATH") + ":/usr/sbin:/sbin", "RUNC": built.runc,
 	} {
 		e.Setenv(name, value)
 	}
@@ -81,7 +81,7 @@ func (s *stage) up(ts *testscript.TestScript, neg bool, args []string) {
 	if asNobody {
 		args = args[1:]
 	}
-	s.AsNobody = asNobody
+	s.AsNobody, s.Env = asNobody, environment(ts.Getenv)
 	_, err := s.Up(append([]string{"--log-level", "debug"}, args...)...)
 	said := s.Process("up").Output.String()
 	switch {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/wasmplane/wasmplane/plugins/toolchain"
 	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
@@ -17,6 +18,7 @@ import (
 var built struct {
 	*harness.Build
 	toolbox string // an image's archive
+	runc    string // the folder of a runc that gives pods users of their own: the machine's, unless test/deps.sh has built one
 	module  string // testdata/module, compiled
 }
 
@@ -65,6 +67,14 @@ func prepare() (err error) {
 	built.toolbox = filepath.Join(built.Dir, "toolbox.tar")
 	if err := harness.Toolbox(built.Dir, built.toolbox); err != nil {
 		return err
+	}
+	cache, err := toolchain.Cache()
+	if err != nil {
+		return err
+	}
+	built.runc = filepath.Join(cache, "runc-1.5.2")
+	if _, err := os.Stat(built.runc); err != nil {
+		built.runc = "/usr/sbin"
 	}
 	built.module = filepath.Join(built.Dir, "module.wasm")
 	return compileModule(built.Root, built.module)

@@ -189,8 +189,12 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	if err != nil {
 		return err
 	}
+	var state string
+	if rt != nil {
+		state = filepath.Dir(rt.Socket())
+	}
 	g, err := linuxhost.New(linuxhost.Config{
-		NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), LogRoot: c.Node.LogDir, LinkRoot: c.Node.LogLinkDir,
+		StateDir: state, NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), LogRoot: c.Node.LogDir, LinkRoot: c.Node.LogLinkDir,
 		Reserved: system.list, CgroupRoot: names.PodsCgroup(), NodeIPs: texts(n.addresses), MaxPods: c.Node.MaxPods, Evict: c.Node.EvictionHard,
 		HideLogs: !c.Node.EnableSystemLogHandler, LogQueries: c.Node.EnableSystemLogQuery,
 		Version: version.Get().GitVersion, Logger: n.component.Options.Logger,

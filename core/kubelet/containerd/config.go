@@ -4,18 +4,24 @@ package containerd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"text/template"
+	"time"
 
 	"github.com/containerd/containerd/v2/version"
+	"github.com/opencontainers/runtime-spec/specs-go/features"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd/bounds"
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd/wasmpods"
@@ -66,6 +72,8 @@ type Config struct {
 	LogLimit int64
 	// Log receives what happens to the child, not what it says: that is in LogFile.
 	Log *slog.Logger
+
+	volatile string // "/run" when empty
 }
 
 // complete checks the configuration and fills in the defaults.
@@ -126,19 +134,64 @@ func (c Config) configFile() string { return filepath.Join(c.Dir, "etc/container
 func (c Config) crashFile() string  { return filepath.Join(c.Dir, "log/containerd.stderr") }
 
 // stateDir holds what is void after a reboot: sockets, mounts, shims' state. It is
-// in the private directory unless that path is too long for unix sockets.
+// in the private directory unless that path is too long for unix sockets, or
+// chooseStateDir has chosen the other.
 func (c Config) stateDir() string {
-	dir := filepath.Join(c.Dir, "run")
-	if len(dir)+len("/s") <= maxSocketDir {
-		return dir
+	dir, short := c.privateStateDir(), c.shortStateDir()
+	if len(dir)+len("/s") > maxSocketDir || (!exists(dir) && exists(short)) {
+		return short
 	}
-	return shortStateDir(c.Names, c.Dir)
+	return dir
 }
 
-// shortStateDir stands in for a directory whose path is too long.
-func shortStateDir(n linuxhost.Names, dir string) string {
-	sum := sha256.Sum256([]byte(dir))
-	return "/run/" + n.ID + "-" + hex.EncodeToString(sum[:4])
+func (c Config) privateStateDir() string { return filepath.Join(c.Dir, "run") }
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// chooseStateDir makes the directory of containerd's state where there is none yet: the one in /run where
+// runc can give a pod a user namespace. Such a pod's users are nobody on this machine, and have
+// to pass on the way to its root file system; nobody passes the private directory. What
+// a former boot has left there is no state.
+func (c Config) chooseStateDir() error {
+	dir, short := c.privateStateDir(), c.shortStateDir()
+	if !mapsUsers(c.Runc) || exists(short) {
+		return nil
+	}
+	if was, err := os.ReadFile(filepath.Join(dir, bootFile)); err == nil && string(was) == bootID() {
+		return nil
+	}
+	if mounts, err := linuxhost.MountsBelow(dir); err != nil || len(mounts) > 0 {
+		return err
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(short, 0o711)); err != nil {
+		return fmt.Errorf("make the directory of containerd's state: %w", err)
+	}
+	return nil
+}
+
+// mapsUsers asks runc whether it can mount files for users of a user namespace. One
+// that does not know the question cannot.
+func mapsUsers(runc string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), featuresTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, runc, "features").Output()
+	var says features.Features
+	if err != nil || json.Unmarshal(out, &says) != nil || says.Linux == nil {
+		return false
+	}
+	mounts := says.Linux.MountExtensions
+	return mounts != nil && mounts.IDMap != nil && mounts.IDMap.Enabled != nil && *mounts.IDMap.Enabled
+}
+
+const featuresTimeout = 10 * time.Second
+
+// shortStateDir stands in for a directory whose path is too long, or through which nobody may pass.
+func (c Config) shortStateDir() string {
+	sum := sha256.Sum256([]byte(c.Dir))
+	return filepath.Join(cmp.Or(c.volatile, "/run"), c.Names.ID+"-"+hex.EncodeToString(sum[:4]))
 }
 
 // hash tells two containerds apart that must not be taken for one another.

@@ -242,6 +242,9 @@ func stop(ctx context.Context, cfg Config, w *watched) error {
 // prepare makes the directories, unpacks the helpers and renders the
 // configuration that the child is to have.
 func (c Config) prepare() (bin string, rendered []byte, sum string, err error) {
+	if err := c.chooseStateDir(); err != nil {
+		return "", nil, "", err
+	}
 	for _, d := range []struct {
 		path string
 		mode os.FileMode
@@ -269,11 +272,14 @@ func (c Config) prepare() (bin string, rendered []byte, sum string, err error) {
 	return bin, rendered, hash(rendered), nil
 }
 
+// bootFile in the state directory says of which boot that is.
+const bootFile = "boot"
+
 // freshBoot empties the state directory when the machine was booted since: it
 // names mounts, sockets and processes that are no more. On a host of its own,
 // containerd keeps it on a tmpfs for the same reason.
 func (c Config) freshBoot() error {
-	mark := filepath.Join(c.stateDir(), "boot")
+	mark := filepath.Join(c.stateDir(), bootFile)
 	now := bootID()
 	if was, err := os.ReadFile(mark); err == nil && string(was) == now {
 		return nil

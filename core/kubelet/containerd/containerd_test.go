@@ -105,6 +105,66 @@ func TestSocketPaths(t *testing.T) {
 	}
 }
 
+// Where runc gives pods users of their own, a new node's state is where those get past; what an earlier one
+// began with stays in force until the machine is booted.
+func TestWhereStateIs(t *testing.T) {
+	program := func(name, says string) string {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, []byte("#!/bin/sh\n"+says+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	maps := program("new", `echo '{"linux":{"mountExtensions":{"idmap":{"enabled":true}}}}'`)
+	cannot := program("without", `echo '{"linux":{"mountExtensions":{"idmap":{"enabled":false}}}}'`)
+	for _, c := range []struct {
+		name, runc, boot string
+		short            bool
+	}{
+		{name: "new", runc: maps, short: true},
+		{name: "new, runc cannot", runc: cannot},
+		{name: "new, runc does not know the question", runc: program("old", "exit 1")},
+		{name: "new, runc says something else", runc: program("odd", "echo hello")},
+		{name: "began before", runc: maps, boot: bootID()},
+		{name: "began before the last boot", runc: maps, boot: "another", short: true},
+		{name: "began before the last boot, runc cannot", runc: cannot, boot: "another"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("/tmp", "wp")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := testConfig(dir)
+			cfg.Runc, cfg.volatile = c.runc, t.TempDir()
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			if c.boot != "" {
+				if err := errors.Join(os.Mkdir(filepath.Join(dir, "run"), 0o711), os.WriteFile(filepath.Join(dir, "run/boot"), []byte(c.boot), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := filepath.Join(dir, "run")
+			if c.short {
+				want = cfg.shortStateDir()
+			}
+			cfg, err = cfg.complete()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // it is started again
+				if _, _, _, err := cfg.prepare(); err != nil {
+					t.Fatal(err)
+				}
+				if got := cfg.stateDir(); got != want {
+					t.Errorf("state is in %s, want %s", got, want)
+				}
+			}
+			if info, err := os.Stat(want); err != nil || info.Mode().Perm() != 0o711 {
+				t.Errorf("%v, %v", info, err)
+			}
+		})
+	}
+}
+
 func TestUnpack(t *testing.T) {
 	dir := t.TempDir()
 	helpers := testConfig(dir).Helpers

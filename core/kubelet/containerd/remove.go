@@ -44,7 +44,7 @@ func Remove(ctx context.Context, cfg Config) error {
 // ownDirs are the directories that may contain mounts: Dir itself, then the state
 // directories, which are void without processes.
 func (c Config) ownDirs() []string {
-	dirs := []string{c.Dir, filepath.Join(c.Dir, "run")}
+	dirs := []string{c.Dir, c.privateStateDir()}
 	if s := c.stateDir(); s != dirs[1] {
 		dirs = append(dirs, s)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,6 +39,7 @@ func Run(t *testing.T, create func(t *testing.T) kubelet.Host, o Options) {
 		{"files are made anew for each start", files},
 		{"a container without a message left none", noMessage},
 		{"pods come and go side by side", sideBySide},
+		{"pods that ask for users of their own have nobody else's", ownUsers},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, create(t), o) })
 	}
@@ -195,4 +197,37 @@ func sideBySide(t *testing.T, h kubelet.Host, _ Options) {
 	if left := claimed(t, h); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+func ownUsers(t *testing.T, h kubelet.Host, o Options) {
+	seen := map[uint32]string{}
+	for _, name := range []string{"a", "b", "c"} {
+		p := pod(name)
+		p.Spec.HostUsers = new(bool)
+		users := claim(t, h, p).Users
+		if users == nil || users.GetMode() != cri.NamespaceMode_POD {
+			t.Fatalf("pod %s has %v", name, users)
+		}
+		if again := claim(t, h, p).Users; !proto.Equal(users, again) {
+			t.Errorf("pod %s had %v, and has %v", name, users, again)
+		}
+		if !o.Occupies {
+			continue
+		}
+		if len(users.Uids) != 1 || len(users.Gids) != 1 || users.Uids[0].ContainerId != 0 || users.Uids[0].HostId < 1<<16 ||
+			!proto.Equal(users.Uids[0], users.Gids[0]) {
+			t.Fatalf("pod %s has %v", name, users)
+		}
+		if other, ok := seen[users.Uids[0].HostId]; ok {
+			t.Errorf("pods %s and %s are both %v", name, other, users)
+		}
+		seen[users.Uids[0].HostId] = name
+	}
+	for _, name := range seen {
+		end(t, h, pod(name).UID)
+	}
+	if users := claim(t, h, pod("d")).Users; users != nil {
+		t.Errorf("a pod that does not ask has %v", users)
+	}
+	end(t, h, pod("d").UID)
 }

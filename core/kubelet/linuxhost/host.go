@@ -43,6 +43,9 @@ type Config struct {
 	NodeIPs []string
 	// Reserved for the system: what pods do not get.
 	Reserved corev1.ResourceList
+	// StateDir is where the runtime makes the pods' root file systems, past which their users must
+	// get; empty: somewhere else.
+	StateDir string
 	// MaxPods on the node (110 if zero).
 	MaxPods int64
 	// Evict says below what the node is under pressure, in the notation of package
@@ -61,6 +64,7 @@ type Host struct {
 	cfg   Config
 	evict threshold.Set
 	v2    bool
+	users podUsers
 }
 
 // New checks the configuration and makes the directories.
@@ -98,7 +102,7 @@ func New(cfg Config) (*Host, error) {
 			return nil, fmt.Errorf("make the directory of pods' logs: %w", err)
 		}
 	}
-	return h, nil
+	return h, h.loadUsers()
 }
 
 // Configuration is what the kubelet shows of it at /configz.
@@ -152,7 +156,11 @@ func (h *Host) Claim(_ context.Context, p *corev1.Pod) (spec.Place, error) {
 	if err := errors.Join(closed(dir), closed(filepath.Join(dir, "containers")), os.MkdirAll(h.LogDir(p), 0o755)); err != nil {
 		return spec.Place{}, fmt.Errorf("make a directory of pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	place := spec.Place{LogDir: h.LogDir(p), CgroupV2: h.v2}
+	users, err := h.usersOf(p)
+	if err != nil {
+		return spec.Place{}, err
+	}
+	place := spec.Place{LogDir: h.LogDir(p), CgroupV2: h.v2, Users: users}
 	if h.cfg.CgroupRoot != "" {
 		place.CgroupParent = h.podCgroup(p)
 		if err := h.makeCgroup(place.CgroupParent, spec.PodResources(p)); err != nil {
@@ -246,6 +254,7 @@ func (h *Host) Erase(_ context.Context, uid types.UID) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove the directory of pod %s: %w", uid, err)
 	}
+	h.users.free(uid)
 	return h.eraseLogs(uid)
 }
 

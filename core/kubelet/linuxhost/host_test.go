@@ -232,3 +232,39 @@ func TestConfigurationIsShown(t *testing.T) {
 		t.Errorf("configuration %v, want %v", got, want)
 	}
 }
+
+// The users of a pod are its own for as long as its directory is there, whichever process looks after it.
+func TestUsersOutliveTheProcess(t *testing.T) {
+	dir := t.TempDir()
+	start := func() *linuxhost.Host {
+		h, err := linuxhost.New(linuxhost.Config{NodeName: "n1", RootDir: dir, LogRoot: filepath.Join(dir, "logs")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	a := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "uid-a"}, Spec: corev1.PodSpec{HostUsers: new(bool)}}
+	b := a.DeepCopy()
+	b.Name, b.UID = "b", "uid-b"
+	users := func(h *linuxhost.Host, p *corev1.Pod) uint32 {
+		place, err := h.Claim(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return place.Users.Uids[0].HostId
+	}
+	before := users(start(), a)
+	h := start()
+	if got := users(h, b); got == before {
+		t.Errorf("another pod has the users of one that runs: %d", got)
+	}
+	if got := users(h, a); got != before {
+		t.Errorf("the pod was %d, and is %d", before, got)
+	}
+	if err := h.Release(t.Context(), a.UID); err != nil {
+		t.Fatal(err)
+	}
+	if got := users(h, a); got != before {
+		t.Errorf("the pod, whose files are still there, was %d, and is %d", before, got)
+	}
+}

@@ -199,6 +199,9 @@ func IsSidecar(c *corev1.Container) bool {
 // HostNetwork tells a pod that shares its node's network.
 func HostNetwork(p *corev1.Pod) bool { return p.Spec.HostNetwork }
 
+// OwnUsers tells a pod that asks for a user namespace of its own: its root is not the machine's.
+func OwnUsers(p *corev1.Pod) bool { return p.Spec.HostUsers != nil && !*p.Spec.HostUsers }
+
 // ShouldRestart tells whether a container that exited with code is to run again,
 // by its own rules, its own policy, or its pod's.
 func ShouldRestart(c *corev1.Container, kind Kind, policy corev1.RestartPolicy, code int32) bool {

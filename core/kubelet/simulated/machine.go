@@ -14,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
@@ -69,6 +70,9 @@ func (g *Host) Facts(context.Context) (*node.Facts, error) { return &g.facts, ni
 func (g *Host) Claim(_ context.Context, p *corev1.Pod) (spec.Place, error) {
 	if g.engine != nil && p.Spec.RestartPolicy != "" && p.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		g.engine.finite(p.UID, true)
+	}
+	if pod.OwnUsers(p) {
+		return spec.Place{Users: &cri.UserNamespace{Mode: cri.NamespaceMode_POD}}, nil
 	}
 	return spec.Place{}, nil
 }

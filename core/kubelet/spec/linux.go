@@ -17,8 +17,13 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
 )
 
-func namespaces(p *corev1.Pod) *cri.NamespaceOption {
-	o := &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER}
+// namespaces of a pod or container. Without users of its own, a pod that asks for them gets none: to run it as
+// the machine's would take away what it relies on.
+func namespaces(p *corev1.Pod, users *cri.UserNamespace) (*cri.NamespaceOption, error) {
+	if pod.OwnUsers(p) && users == nil {
+		return nil, errors.New("the pod asks for user IDs of its own (hostUsers: false), which this node does not offer")
+	}
+	o := &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER, UsernsOptions: users}
 	if p.Spec.HostNetwork {
 		o.Network = cri.NamespaceMode_NODE
 	}
@@ -31,12 +36,27 @@ func namespaces(p *corev1.Pod) *cri.NamespaceOption {
 	case p.Spec.ShareProcessNamespace != nil && *p.Spec.ShareProcessNamespace:
 		o.Pid = cri.NamespaceMode_POD
 	}
-	return o
+	return o, nil
 }
 
-func sandboxLinux(p *corev1.Pod, place Place) *cri.LinuxPodSandboxConfig {
+// owned are mounts whose files have the pod's owners inside, and those that they were given outside.
+func owned(mounts []*cri.Mount, users *cri.UserNamespace) []*cri.Mount {
+	if users == nil {
+		return mounts
+	}
+	for _, m := range mounts {
+		m.UidMappings, m.GidMappings = users.GetUids(), users.GetGids()
+	}
+	return mounts
+}
+
+func sandboxLinux(p *corev1.Pod, place Place) (*cri.LinuxPodSandboxConfig, error) {
+	options, err := namespaces(p, place.Users)
+	if err != nil {
+		return nil, err
+	}
 	sec := &cri.LinuxSandboxSecurityContext{
-		NamespaceOptions: namespaces(p), Privileged: anyPrivileged(p),
+		NamespaceOptions: options, Privileged: anyPrivileged(p),
 		Seccomp: &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault},
 	}
 	l := &cri.LinuxPodSandboxConfig{CgroupParent: place.CgroupParent, SecurityContext: sec, Sysctls: map[string]string{}}
@@ -47,7 +67,7 @@ func sandboxLinux(p *corev1.Pod, place Place) *cri.LinuxPodSandboxConfig {
 	}
 	sc := p.Spec.SecurityContext
 	if sc == nil {
-		return l
+		return l, nil
 	}
 	for _, s := range sc.Sysctls {
 		l.Sysctls[s.Name] = s.Value
@@ -61,7 +81,7 @@ func sandboxLinux(p *corev1.Pod, place Place) *cri.LinuxPodSandboxConfig {
 	sec.SupplementalGroups = supplemental(sc)
 	sec.SupplementalGroupsPolicy = groupsPolicy(sc)
 	sec.SelinuxOptions = selinux(sc.SELinuxOptions)
-	return l
+	return l, nil
 }
 
 func anyPrivileged(p *corev1.Pod) bool {
@@ -119,8 +139,12 @@ func security(r ContainerRequest) (*cri.LinuxContainerSecurityContext, error) {
 	if cs == nil {
 		cs = &corev1.SecurityContext{}
 	}
+	options, err := namespaces(r.Pod, r.Place.Users)
+	if err != nil {
+		return nil, err
+	}
 	sec := &cri.LinuxContainerSecurityContext{
-		NamespaceOptions: namespaces(r.Pod), Privileged: privileged(r.Container),
+		NamespaceOptions: options, Privileged: privileged(r.Container),
 		ReadonlyRootfs:     cs.ReadOnlyRootFilesystem != nil && *cs.ReadOnlyRootFilesystem,
 		NoNewPrivs:         cs.AllowPrivilegeEscalation != nil && !*cs.AllowPrivilegeEscalation,
 		SupplementalGroups: supplemental(ps), SupplementalGroupsPolicy: groupsPolicy(ps),
@@ -149,7 +173,6 @@ func security(r ContainerRequest) (*cri.LinuxContainerSecurityContext, error) {
 		return nil, err
 	}
 	sec.Apparmor = apparmor(r)
-	var err error
 	sec.Seccomp, err = seccomp(r, first(cs.SeccompProfile, ps.SeccompProfile))
 	return sec, err
 }

@@ -8,7 +8,6 @@ package spec
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"path"
 	"slices"
 	"strconv"
@@ -28,6 +27,8 @@ type Place struct {
 	LogDir string
 	// CgroupV2 tells that the machine has the unified hierarchy.
 	CgroupV2 bool
+	// Users of the machine that those of the pod are; nil where the pod has the machine's own.
+	Users *cri.UserNamespace
 }
 
 // FilesRequest asks for the files that a container mounts beside its volumes.
@@ -64,9 +65,6 @@ func labels(p *corev1.Pod) map[string]string {
 
 // Sandbox is the configuration of a pod's sandbox.
 func Sandbox(p *corev1.Pod, attempt uint32, place Place, cl Cluster) (*cri.PodSandboxConfig, error) {
-	if p.Spec.HostUsers != nil && !*p.Spec.HostUsers {
-		return nil, errors.New("the pod asks for a user namespace of its own (hostUsers: false), which this node does not offer")
-	}
 	hostname, _, err := Hostname(p, cl)
 	if err != nil {
 		return nil, err
@@ -81,7 +79,9 @@ func Sandbox(p *corev1.Pod, attempt uint32, place Place, cl Cluster) (*cri.PodSa
 		Annotations:  p.Annotations,
 		LogDirectory: place.LogDir,
 		DnsConfig:    dns,
-		Linux:        sandboxLinux(p, place),
+	}
+	if c.Linux, err = sandboxLinux(p, place); err != nil {
+		return nil, err
 	}
 	for k, v := range p.Labels {
 		c.Labels[k] = v
@@ -164,7 +164,7 @@ func Container(r ContainerRequest) (*cri.ContainerConfig, error) {
 		Labels:      labels(p),
 		Annotations: annotations(r),
 		Envs:        r.Env,
-		Mounts:      r.Mounts,
+		Mounts:      owned(r.Mounts, r.Place.Users),
 		Devices:     r.Devices,
 		Stdin:       c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 	}

@@ -385,9 +385,50 @@ func TestSandbox(t *testing.T) {
 		c.PortMappings[0].HostPort != 8080 || c.PortMappings[0].Protocol != cri.Protocol_UDP {
 		t.Errorf("%+v", c)
 	}
-	no := false
-	p.Spec.HostUsers = &no
+}
+
+// A pod with users of its own has them in its sandbox, in its containers and on all that they mount; without,
+// it is not made at all.
+func TestOwnUsers(t *testing.T) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u"}}
+	p.Spec.HostUsers = new(bool)
+	p.Spec.Containers = []corev1.Container{{Name: "c"}}
+	ids := []*cri.IDMapping{{HostId: 1 << 20, Length: 1 << 16}}
+	place := spec.Place{Users: &cri.UserNamespace{Mode: cri.NamespaceMode_POD, Uids: ids, Gids: ids}}
+	container := func(place spec.Place) (*cri.ContainerConfig, error) {
+		return spec.Container(spec.ContainerRequest{
+			Pod: p, Container: &p.Spec.Containers[0], Kind: pod.Regular, Image: &cri.Image{}, Place: place,
+			Mounts: []*cri.Mount{{ContainerPath: "/a"}, {ContainerPath: "/b", Image: &cri.ImageSpec{Image: "i"}}},
+		})
+	}
+	sandbox, err := spec.Sandbox(p, 0, place, spec.Cluster{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := sandbox.Linux.SecurityContext.NamespaceOptions.UsernsOptions; got != place.Users {
+		t.Errorf("the sandbox has %v", got)
+	}
+	c, err := container(place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Linux.SecurityContext.NamespaceOptions.UsernsOptions; got != place.Users {
+		t.Errorf("the container has %v", got)
+	}
+	for _, m := range c.Mounts {
+		if len(m.UidMappings) != 1 || m.UidMappings[0] != ids[0] || len(m.GidMappings) != 1 {
+			t.Errorf("the mount at %s has %v", m.ContainerPath, m)
+		}
+	}
 	if _, err := spec.Sandbox(p, 0, spec.Place{}, spec.Cluster{}); err == nil || !strings.Contains(err.Error(), "hostUsers") {
-		t.Errorf("%v", err)
+		t.Errorf("a sandbox as the machine's users: %v", err)
+	}
+	if _, err := container(spec.Place{}); err == nil || !strings.Contains(err.Error(), "hostUsers") {
+		t.Errorf("a container as the machine's users: %v", err)
+	}
+	p.Spec.HostUsers = nil
+	c, err = container(spec.Place{})
+	if err != nil || c.Mounts[0].UidMappings != nil || c.Linux.SecurityContext.NamespaceOptions.UsernsOptions != nil {
+		t.Errorf("of the machine's users: %v, %v", c, err)
 	}
 }

@@ -12,6 +12,7 @@
 //	pods                list the pods of the own namespace, as the own service account
 //	count N             print N lines
 //	block FILE [TEXT]   write TEXT as a device's first line, if it is given; print the device's bytes and its first line
+//	owner FILE          print whose a file is: UID:GID
 //	cat, echo, env, exit CODE, ls, sleep SECONDS, tar, touch
 //	sh -c 'exit N'      the only thing that this shell can do
 package main
@@ -66,6 +67,8 @@ func run(tool string, args []string) error {
 		return err
 	case "pods":
 		return pods()
+	case "owner":
+		return owner(args[0])
 	case "count":
 		n, err := strconv.Atoi(args[0])
 		for i := range n {
@@ -95,7 +98,7 @@ func run(tool string, args []string) error {
 	case "touch":
 		return os.WriteFile(args[0], nil, 0o644)
 	default:
-		return fmt.Errorf("no such tool; there are serve, fetch, knock, listen, lookup, name, pods, count, cat, echo, env, exit, ls, sleep, tar, touch")
+		return fmt.Errorf("no such tool; there are serve, fetch, knock, listen, lookup, name, pods, owner, count, cat, echo, env, exit, ls, sleep, tar, touch")
 	}
 	return nil
 }
@@ -123,6 +126,16 @@ func cat(files []string) error {
 			return err
 		}
 	}
+	return nil
+}
+
+func owner(file string) error {
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	fmt.Printf("%d:%d\n", st.Uid, st.Gid)
 	return nil
 }
 

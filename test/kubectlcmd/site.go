@@ -108,16 +108,22 @@ func startSite(ctx context.Context, wasmplane, upstream, tools string) (_ *site,
 // prepare has the server hold what upstream's does: a node, and no definitions of custom
 // resources, of which ours has those of its plugins.
 func (s *site) prepare(ctx context.Context) error {
-	for _, args := range [][]string{
-		{"create", "-f", s.path("objects.yaml")},
-		{"delete", "customresourcedefinitions", "--all", "--timeout", "1m"},
-	} {
-		args = append([]string{"--kubeconfig", s.path("data/kubeconfig")}, args...)
-		if _, err := command(ctx, s.dir, s.environment(), filepath.Join(s.tools, "kubectl"), args...); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(
+		s.kubectl(ctx, "create", "-f", s.path("objects.yaml")),
+		s.kubectl(ctx, "delete", "customresourcedefinitions", "--all", "--timeout", "1m"))
+}
+
+// kubectl runs kubectl as the administrator.
+func (s *site) kubectl(ctx context.Context, args ...string) error {
+	args = append([]string{"--kubeconfig", s.path("data/kubeconfig")}, args...)
+	_, err := command(ctx, s.dir, s.environment(), filepath.Join(s.tools, "kubectl"), args...)
+	return err
+}
+
+// awaitNode waits until a minute has gone by in which the node was silent and its conditions say
+// so: where all groups run, that has happened long before those that look at it.
+func (s *site) awaitNode(ctx context.Context) error {
+	return s.kubectl(ctx, "wait", "node/127.0.0.1", "--for=condition=Ready=Unknown", "--timeout", "5m")
 }
 
 func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
@@ -227,6 +233,11 @@ func (s *site) environment() []string {
 // started. What it prints goes to a file.
 func (s *site) runGroup(ctx context.Context, group, log string, patience time.Duration) result {
 	began := time.Now()
+	if group == nodes {
+		if err := s.awaitNode(ctx); err != nil {
+			return result{Group: group, Message: inLine(err.Error(), 3), Took: time.Since(began), At: began}
+		}
+	}
 	err := s.drive(ctx, group, log, patience)
 	r := result{Group: group, Passed: err == nil, Took: time.Since(began), At: began}
 	if err == nil {

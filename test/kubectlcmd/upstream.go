@@ -21,6 +21,9 @@ import (
 // calls them.
 const inline = "runTests"
 
+// nodes is the group that looks at the conditions of the node.
+const nodes = "run_nodes_tests"
+
 var (
 	// recorded is how upstream's script calls a group.
 	recorded = regexp.MustCompile(`(?m)^\s*record_command (run_\w+)\s*$`)

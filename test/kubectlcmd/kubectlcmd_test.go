@@ -57,7 +57,8 @@ func TestScriptsWriteToTheirOwnFolderInPlaceOfTmp(t *testing.T) {
 	if err := takeScripts(from, to, "/own", "http://here/"); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := read(t, filepath.Join(to, "test/cmd/one.sh")), "touch /own/a /own/b \"${TMPDIR:-/tmp}\"/c\nget http://here/d\n"; got != want {
+	want := "touch /own/a /own/b \"${TMPDIR:-/tmp}\"/c\nget http://here/d\n"
+	if got := read(t, filepath.Join(to, "test/cmd/one.sh")); got != want {
 		t.Errorf("the script became %q, want %q", got, want)
 	}
 	if got := read(t, filepath.Join(to, "hack/testdata/data.json")); got != `{"path": "/tmp/a"}` {

@@ -207,7 +207,8 @@ func (j *job) report() error {
 		}
 		j.printf("%-*s  %-7s %7.0f  %s\n", width, g, word, r.Took.Seconds(), cmp.Or(r.Message, "-"))
 	}
-	j.printf("\n%d of %d groups passed; what each printed is in %s\n", len(j.groups)-failed-missing, len(j.groups), filepath.Join(j.o.out, "logs"))
+	j.printf("\n%d of %d groups passed; what each printed is in %s\n",
+		len(j.groups)-failed-missing, len(j.groups), filepath.Join(j.o.out, "logs"))
 	if failed+missing > 0 {
 		return fmt.Errorf("%d groups failed, %d did not run", failed, missing)
 	}

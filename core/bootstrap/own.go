@@ -169,11 +169,16 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 	}, {
 		// A node's packet filter is told of all pods that may be let in or out: no set of
 		// addresses can be had from less. It lists and watches, and keeps no more of a pod
-		// than its labels, addresses and ports.
+		// than its labels, addresses and ports. Policies of the cluster may name nodes, too.
 		ObjectMeta: standard(networkPolicyRole),
 		Rules: []rbacv1.PolicyRule{
-			{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods", "namespaces"}},
+			{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods", "namespaces", "nodes"}},
 			{Verbs: []string{"list", "watch"}, APIGroups: []string{"networking.k8s.io"}, Resources: []string{"networkpolicies"}},
+			{Verbs: []string{"list", "watch"}, APIGroups: []string{"policy.networking.k8s.io"}, Resources: []string{"clusternetworkpolicies"}},
+			{ // whether the cluster has such policies at all
+				Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"apiextensions.k8s.io"},
+				Resources: []string{"customresourcedefinitions"}, ResourceNames: []string{"clusternetworkpolicies.policy.networking.k8s.io"},
+			},
 		},
 	}, {
 		// The approving controller looks at what a node asks for; upstream leaves these to people.

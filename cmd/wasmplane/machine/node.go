@@ -273,7 +273,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		return err
 	}
 	n.port.Store(door.Port())
-	eng, policies, err := n.policies(set.Kube, eng, names, rt != nil)
+	eng, policies, err := n.policies(set, eng, names, rt != nil)
 	if err != nil {
 		return err
 	}

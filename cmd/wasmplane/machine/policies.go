@@ -6,17 +6,16 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/client-go/kubernetes"
-
+	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/guarded"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/networkpolicy/filter"
 )
 
-// policies enforces NetworkPolicies on this node's pods; what eng starts waits for them.
+// policies enforces NetworkPolicies and ClusterNetworkPolicies on this node's pods; what eng starts waits for them.
 // own: the pods' bridge is ours.
-func (n *Node) policies(kube kubernetes.Interface, eng engine.Engine, names linuxhost.Names,
+func (n *Node) policies(set *client.Set, eng engine.Engine, names linuxhost.Names,
 	own bool,
 ) (guardedEngine engine.Engine, enforce func(context.Context) error, err error) {
 	c := n.component.Options.Config.Node
@@ -26,7 +25,7 @@ func (n *Node) policies(kube kubernetes.Interface, eng engine.Engine, names linu
 			return nil
 		}, nil
 	}
-	cfg := filter.Config{Table: names.Table("policies"), Node: c.Name, Client: kube, Log: n.component.Options.Logger}
+	cfg := filter.Config{Table: names.Table("policies"), Node: c.Name, Client: set.Kube, Dynamic: set.Dynamic, Log: n.component.Options.Logger}
 	var link func(sandbox string) (string, error)
 	if own && c.CNIConfigDir == "" {
 		cfg.Bridge, cfg.Sees = true, linuxhost.BridgeFiltered

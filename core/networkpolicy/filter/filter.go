@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filter enforces NetworkPolicies on the pods of one node, by a table of
-// nftables of its own.
+// Package filter enforces NetworkPolicies, and ClusterNetworkPolicies where these are
+// defined, on the pods of one node, by a table of nftables of its own.
 //
 // What is to be in the table is core/networkpolicy's decision; here objects are
 // followed, and each change becomes one transaction, so that no packet sees a state in
@@ -35,12 +35,14 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/wasmplane/wasmplane/core/networkpolicy"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -55,6 +57,8 @@ type Config struct {
 	Node string
 	// Client reads policies, namespaces and pods, and writes events. Required.
 	Client kubernetes.Interface
+	// Dynamic reads ClusterNetworkPolicies and their definition; nil: they are not enforced.
+	Dynamic dynamic.Interface
 	// Bridge: pods hang on a bridge of ours, by links that Guard is told.
 	Bridge bool
 	// Sees says why packets between pods of this node would not pass the table; nil: they do.
@@ -105,10 +109,13 @@ type Filter struct {
 
 	mu   sync.Mutex
 	plan *networkpolicy.Plan
-	// seen are the policies that are in the plan.
-	seen map[types.NamespacedName]metav1.ObjectMeta
+	// seen are the policies that are in the plan; those of the cluster have no namespace. unreadable are some of those.
+	seen       map[types.NamespacedName]metav1.ObjectMeta
+	unreadable map[types.NamespacedName]error
 	// seenNamespaces are the resource versions of the namespaces whose labels are in the plan.
 	seenNamespaces map[string]string
+	// seenNodes are the same of nodes; none while no policy could speak of them.
+	seenNodes map[string]string
 	// here are the pods of this node that are in the plan.
 	here map[types.UID]*corev1.Pod
 	// guests have addresses by the word of who started them; hosts are whose an address is.
@@ -156,7 +163,9 @@ func New(cfg Config) (*Filter, error) {
 				})),
 		},
 		ready: make(chan struct{}), wake: make(chan struct{}, 1), plan: networkpolicy.New(), seen: map[types.NamespacedName]metav1.ObjectMeta{},
+		unreadable:     map[types.NamespacedName]error{},
 		seenNamespaces: map[string]string{},
+		seenNodes:      map[string]string{},
 		here:           map[types.UID]*corev1.Pod{},
 		guests:         map[types.UID][]netip.Addr{}, hosts: map[netip.Addr]types.UID{}, held: map[networkpolicy.Verdict]bool{},
 		turn: make(chan struct{}), broken: true, told: map[types.NamespacedName]string{}, crowded: map[types.NamespacedName]bool{},
@@ -208,33 +217,42 @@ func (f *Filter) follow() error {
 		{f.informers[0].Core().V1().Pods().Informer(), f.pod},
 		{f.informers[1].Discovery().V1().EndpointSlices().Informer(), f.dns},
 	} {
-		take := func(o any, gone bool) {
-			if t, ok := o.(cache.DeletedFinalStateUnknown); ok {
-				o = t.Obj
-			}
-			f.mu.Lock()
-			one.take(o, gone)
-			f.changes++
-			f.advance()
-			f.mu.Unlock()
-			f.nudge()
-		}
-		registered, err := one.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(o any) { take(o, false) },
-			UpdateFunc: func(old, o any) {
-				if another(old, o) {
-					take(old, true) // the watch has missed its end
-				}
-				take(o, false)
-			},
-			DeleteFunc: func(o any) { take(o, true) },
-		})
+		registered, err := f.hear(one.informer, one.take)
 		if err != nil {
-			return fmt.Errorf("follow what network policies speak of: %w", err)
+			return err
 		}
 		f.synced = append(f.synced, registered.HasSynced)
 	}
 	return nil
+}
+
+// hear brings what an informer tells into the plan.
+func (f *Filter) hear(informer cache.SharedIndexInformer, one func(o any, gone bool)) (cache.ResourceEventHandlerRegistration, error) {
+	take := func(o any, gone bool) {
+		if t, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = t.Obj
+		}
+		f.mu.Lock()
+		one(o, gone)
+		f.changes++
+		f.advance()
+		f.mu.Unlock()
+		f.nudge()
+	}
+	registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { take(o, false) },
+		UpdateFunc: func(old, o any) {
+			if another(old, o) {
+				take(old, true) // the watch has missed its end
+			}
+			take(o, false)
+		},
+		DeleteFunc: func(o any) { take(o, true) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("follow what network policies speak of: %w", err)
+	}
+	return registered, nil
 }
 
 // another reports whether an object has taken the name of an earlier one.
@@ -481,8 +499,12 @@ func (f *Filter) Run(ctx context.Context) error {
 	defer broadcaster.Shutdown()
 	f.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "network-policy", Host: f.cfg.Node})
 	watching, cancel := context.WithCancel(ctx)
+	defined := run.Go("cluster network policies", func() error { return f.followDefinition(watching) })
 	defer func() {
 		cancel()
+		if err := <-defined; err != nil {
+			f.cfg.Log.ErrorContext(ctx, "cluster network policies were not followed", "error", err)
+		}
 		for _, i := range f.informers {
 			i.Shutdown()
 		}
@@ -656,16 +678,21 @@ func (f *Filter) report(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	problems := f.plan.Problems()
+	maps.Copy(problems, f.unreadable)
 	for key, err := range problems {
 		if f.told[key] == err.Error() {
 			continue
 		}
 		f.told[key] = err.Error()
-		f.cfg.Log.WarnContext(ctx, "a network policy is not enforced as it stands", "kind", "NetworkPolicy", "namespace", key.Namespace,
-			"name", key.Name, "error", err)
-		f.events.Event(&corev1.ObjectReference{
+		of := &corev1.ObjectReference{
 			APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: key.Namespace, Name: key.Name, UID: f.seen[key].UID,
-		}, corev1.EventTypeWarning, "NotEnforced", err.Error())
+		}
+		if key.Namespace == "" {
+			of.APIVersion, of.Kind = policyv1alpha2.SchemeGroupVersion.String(), clusterKind
+		}
+		f.cfg.Log.WarnContext(ctx, "a network policy is not enforced as it stands", "kind", of.Kind, "namespace", key.Namespace,
+			"name", key.Name, "error", err)
+		f.events.Event(of, corev1.EventTypeWarning, "NotEnforced", err.Error())
 	}
 	maps.DeleteFunc(f.told, func(key types.NamespacedName, _ string) bool { return problems[key] == nil })
 	crowded := f.plan.Crowded()
@@ -674,7 +701,7 @@ func (f *Filter) report(ctx context.Context) {
 			continue
 		}
 		f.crowded[key] = true
-		message := fmt.Sprintf("More than %d different network policies select the pod; what the others allow is not in force: use fewer, or policies with more rules", networkpolicy.MaxPolicies)
+		message := fmt.Sprintf("More than %d different network policies of one tier select the pod; what the others allow is not in force: use fewer, or policies with more rules", networkpolicy.MaxPolicies)
 		f.cfg.Log.WarnContext(ctx, "more network policies select a pod than are enforced", "kind", "Pod", "namespace", key.Namespace,
 			"name", key.Name, "limit", networkpolicy.MaxPolicies)
 		for _, p := range f.here {

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/networkpolicy"
@@ -116,11 +117,13 @@ type state struct {
 	pod        *corev1.Pod // nil: it has none of this name, as of a static pod
 	policies   []networkingv1.NetworkPolicy
 	namespaces []corev1.Namespace
+	cluster    []unstructured.Unstructured // ClusterNetworkPolicies
+	nodes      []corev1.Node
 }
 
 // know waits until the plan has what the API says now: the pod with its labels, and with it what was written
-// of any pod before, all policies of its namespace, and the labels of namespaces where policies that select it
-// ask for them. Each is asked for anew, since each watch may be behind, or behind another one.
+// of any pod before, all policies of its namespace and of the cluster, and the labels of namespaces, and nodes,
+// where policies ask for them. Each is asked for anew, since each watch may be behind, or behind another one.
 // It answers the pod as the API has it, or as it was given.
 func (f *Filter) know(ctx context.Context, p *corev1.Pod) (*corev1.Pod, error) {
 	for {
@@ -164,7 +167,11 @@ func (f *Filter) ask(ctx context.Context, p *corev1.Pod) (now state, err error) 
 		return now, err
 	}
 	now.policies = policies.Items
-	if !slices.ContainsFunc(now.policies, func(np networkingv1.NetworkPolicy) bool {
+	if err := f.askCluster(ctx, &now); err != nil {
+		return now, err
+	}
+	// Policies of the cluster select pods by their namespaces, and a Deny rule must know all of its peers.
+	if len(now.cluster) == 0 && !slices.ContainsFunc(now.policies, func(np networkingv1.NetworkPolicy) bool {
 		return networkpolicy.AsksForNamespaces(&np,
 			labelled.Labels)
 	}) {
@@ -184,7 +191,11 @@ func (f *Filter) catchUp(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ask which network policies there are: %w", err)
 	}
-	if behind := f.arrived(ctx, state{policies: list.Items}); behind != "" {
+	now := state{policies: list.Items}
+	if err := f.askCluster(ctx, &now); err != nil {
+		return err
+	}
+	if behind := f.arrived(ctx, now); behind != "" {
 		return errors.New("the watch of " + behind + " is behind what there is")
 	}
 	return nil
@@ -224,6 +235,18 @@ func (f *Filter) behind(now state) string {
 		if have, ok := f.seen[types.NamespacedName{Namespace: np.Namespace, Name: np.Name}]; !ok ||
 			!newer(have.ResourceVersion, np.ResourceVersion) {
 			return "policies"
+		}
+	}
+	for i := range now.cluster {
+		np := &now.cluster[i]
+		if have, ok := f.seen[types.NamespacedName{Name: np.GetName()}]; !ok || !newer(have.ResourceVersion, np.GetResourceVersion()) {
+			return "cluster policies"
+		}
+	}
+	for i := range now.nodes {
+		n := &now.nodes[i]
+		if have, ok := f.seenNodes[n.Name]; !ok || !newer(have, n.ResourceVersion) {
+			return "nodes"
 		}
 	}
 	for i := range now.namespaces {

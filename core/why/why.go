@@ -76,7 +76,7 @@ var kinds = map[string]func(*explainer, string) *Answer{
 	"statefulset": (*explainer).statefulSet, "daemonset": (*explainer).daemonSet, "job": (*explainer).job,
 	"service": (*explainer).service, "persistentvolumeclaim": (*explainer).claim, "namespace": (*explainer).namespace,
 	"node":          (*explainer).node,
-	"networkpolicy": (*explainer).networkPolicy,
+	"networkpolicy": (*explainer).networkPolicy, "clusternetworkpolicy": (*explainer).clusterPolicy,
 	"podgroup":      (*explainer).podGroup,
 	"cronjob":       (*explainer).cronJob, "resourcequota": (*explainer).quota, "resourceclaim": (*explainer).resourceClaim,
 	"horizontalpodautoscaler": (*explainer).autoscaler, "poddisruptionbudget": (*explainer).budget, "ingress": (*explainer).ingress,
@@ -90,6 +90,7 @@ const Other = "resource"
 // global are the kinds whose objects are in no namespace.
 var global = []string{
 	"namespace", "node", "customresourcedefinition", "apiservice", "validatingwebhookconfiguration", "mutatingwebhookconfiguration",
+	"clusternetworkpolicy",
 }
 
 // Namespaced says whether a kind's objects are in namespaces.
@@ -98,6 +99,7 @@ func Namespaced(kind string) bool { return !slices.Contains(global, kind) }
 var shortNames = map[string]string{
 	"po": "pod", "deploy": "deployment", "rs": "replicaset", "sts": "statefulset", "ds": "daemonset", "svc": "service",
 	"pvc": "persistentvolumeclaim", "ns": "namespace", "no": "node", "netpol": "networkpolicy", "networkpolicies": "networkpolicy",
+	"cnp": "clusternetworkpolicy", "clusternetworkpolicies": "clusternetworkpolicy",
 	"cj": "cronjob", "quota": "resourcequota", "hpa": "horizontalpodautoscaler", "pdb": "poddisruptionbudget",
 	"ing": "ingress", "ingresses": "ingress", "crd": "customresourcedefinition", "crds": "customresourcedefinition",
 }

@@ -45,6 +45,7 @@ var builtIn = map[string]object{
 	"job":                     kindOf("batch", "v1", "Job", "jobs"),
 	"cronjob":                 kindOf("batch", "v1", "CronJob", "cronjobs"),
 	"networkpolicy":           kindOf("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
+	"clusternetworkpolicy":    kindOf("policy.networking.k8s.io", "v1alpha2", "ClusterNetworkPolicy", "clusternetworkpolicies"),
 	"ingress":                 kindOf("networking.k8s.io", "v1", "Ingress", "ingresses"),
 	"podgroup":                kindOf("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups"),
 	"resourceclaim":           kindOf("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims"),

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/why"
@@ -164,6 +165,14 @@ func (r *reader) particular(o *object, c *why.Cluster) {
 			if conv := d.Spec.Conversion; conv != nil && conv.Webhook != nil && conv.Webhook.ClientConfig != nil &&
 				conv.Webhook.ClientConfig.Service != nil {
 				o.around = conv.Webhook.ClientConfig.Service.Namespace
+			}
+		}
+	case "clusternetworkpolicy":
+		o.around = metav1.NamespaceDefault // where events about it are
+		for _, found := range list(r, "cluster network policies", r.set.Dynamic.Resource(o.gvr).List, []*unstructured.Unstructured(nil)) {
+			np := &policyv1alpha2.ClusterNetworkPolicy{}
+			if r.into(found, np) {
+				c.ClusterPolicies = append(c.ClusterPolicies, np)
 			}
 		}
 	case "validatingwebhookconfiguration", "mutatingwebhookconfiguration":

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/informers"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/wasmplane/wasmplane/core/scheduler"
 )
@@ -60,11 +61,13 @@ type Cluster struct {
 	Quotas       []*corev1.ResourceQuota
 	Budgets      []*policyv1.PodDisruptionBudget
 	Policies     []*networkingv1.NetworkPolicy
-	Groups       []*schedulingv1beta1.PodGroup
-	Priorities   []*schedulingv1.PriorityClass
-	CronJobs     []*batchv1.CronJob
-	Events       []*corev1.Event         // of the object's namespace; of a node, those about it
-	Leases       []*coordinationv1.Lease // of nodes
+	// ClusterPolicies are all of the cluster, where the question is about one.
+	ClusterPolicies []*policyv1alpha2.ClusterNetworkPolicy
+	Groups          []*schedulingv1beta1.PodGroup
+	Priorities      []*schedulingv1.PriorityClass
+	CronJobs        []*batchv1.CronJob
+	Events          []*corev1.Event         // of the object's namespace; of a node, those about it
+	Leases          []*coordinationv1.Lease // of nodes
 
 	Autoscalers    []*autoscalingv2.HorizontalPodAutoscaler
 	Ingresses      []*networkingv1.Ingress

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
+)
+
+// clusterPolicy says which pods a policy of the cluster is about, and what of it meets nobody.
+func (e *explainer) clusterPolicy(name string) *Answer {
+	at := slices.IndexFunc(e.ClusterPolicies, func(np *policyv1alpha2.ClusterNetworkPolicy) bool { return np.Name == name })
+	if at < 0 {
+		return nil
+	}
+	np := e.ClusterPolicies[at]
+	if ev := e.last("ClusterNetworkPolicy", "", name, "NotEnforced"); ev != nil {
+		return stuck("it is not enforced as it stands: %s", ev.Message)
+	}
+	selected := e.inNamespaces(np.Spec.Subject.Namespaces, np.Spec.Subject.Pods)
+	onPodNetwork := slices.DeleteFunc(slices.Clone(selected), func(p *corev1.Pod) bool { return p.Spec.HostNetwork })
+	switch {
+	case len(selected) == 0 && e.Partial:
+		return well("which pods it selects can be told only to who may list those of all namespaces")
+	case len(selected) == 0:
+		return stuck("it selects no pod: none has the labels of spec.subject, in a namespace with the labels there").
+			or("compare with the labels of namespaces and pods", "kubectl get namespaces,pods -A --show-labels")
+	case len(onPodNetwork) == 0:
+		return stuck("the pods that it selects are on their nodes' network (hostNetwork), where no policy applies")
+	}
+	a := well("it is asked about %d pods, in the tier %s with priority %d", len(onPodNetwork), np.Spec.Tier, np.Spec.Priority)
+	for i, r := range np.Spec.Ingress {
+		var peers []policyv1alpha2.ClusterNetworkPolicyEgressPeer
+		for _, p := range r.From {
+			peers = append(peers, policyv1alpha2.ClusterNetworkPolicyEgressPeer{Namespaces: p.Namespaces, Pods: p.Pods})
+		}
+		e.matchesNobody(a, fmt.Sprintf("spec.ingress[%d].from", i), peers)
+	}
+	for i, r := range np.Spec.Egress {
+		e.matchesNobody(a, fmt.Sprintf("spec.egress[%d].to", i), r.To)
+	}
+	for _, other := range e.ClusterPolicies {
+		if other.Name != name && other.Spec.Tier == np.Spec.Tier && other.Spec.Priority == np.Spec.Priority {
+			a.because("policy %s of the same tier has the same priority: which of the two is asked first is left open by the API (here: by name)", other.Name)
+		}
+	}
+	return a
+}
+
+// matchesNobody says of a rule's peers when there is none.
+func (e *explainer) matchesNobody(a *Answer, field string, peers []policyv1alpha2.ClusterNetworkPolicyEgressPeer) {
+	for _, p := range peers {
+		switch {
+		case p.Nodes != nil:
+			selector, err := metav1.LabelSelectorAsSelector(p.Nodes)
+			if err != nil || slices.ContainsFunc(e.Nodes, func(n *corev1.Node) bool { return selector.Matches(labels.Set(n.Labels)) }) {
+				return
+			}
+		case p.Namespaces == nil && p.Pods == nil, len(e.inNamespaces(p.Namespaces, p.Pods)) > 0:
+			return
+		}
+	}
+	if len(peers) > 0 && !e.Partial {
+		a.because("%s matches nobody: no pod or node has the labels that it names", field)
+	}
+}
+
+func (e *explainer) inNamespaces(namespaces *metav1.LabelSelector, pods *policyv1alpha2.NamespacedPod) []*corev1.Pod {
+	switch {
+	case pods != nil:
+		return e.podsBy("", &pods.NamespaceSelector, &pods.PodSelector)
+	case namespaces != nil:
+		return e.podsBy("", namespaces, nil)
+	}
+	return nil
+}

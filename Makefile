@@ -146,7 +146,7 @@ policies: build ## Run the tests of a library of Gatekeeper's or Kyverno's polic
 	bin/wasmplane plugin test --engine compiled '$(LIBRARY)'
 
 .PHONY: conformance
-conformance: deps-conformance build ## Run the upstream conformance suite on a real node, what has not passed yet. SUITE=kind|all: more of its tests. FOCUS=REGEXP, EXCEPT=REGEXP, PARALLEL=N, LIMIT=1h, AGAIN=1.
+conformance: deps-conformance build ## Run the upstream conformance suite on a real node, what has not passed yet. SUITE=kind|all: more of its tests; SUITE=network-policy-api: those of ClusterNetworkPolicy. FOCUS=REGEXP, EXCEPT=REGEXP, PARALLEL=N, LIMIT=1h, AGAIN=1.
 	cd test/conformance && go build -o ../../build/conformance .
 	$(AS_ROOT) env -C test/conformance ../../build/conformance --wasmplane ../../bin/wasmplane --focus '$(FOCUS)' --except '$(EXCEPT)' \
 	  $(if $(SUITE),--suite '$(SUITE)') $(if $(PARALLEL),--parallel $(PARALLEL)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(AGAIN),--again)

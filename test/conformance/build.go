@@ -37,6 +37,7 @@ func programs() []program {
 		{name: "regression-issue-74839", pkg: "k8s.io/kubernetes/test/images/regression-issue-74839"},
 		{name: "sample-apiserver", pkg: "k8s.io/sample-apiserver"},
 		{name: "etcd", pkg: "go.etcd.io/etcd/server/v3"},
+		{name: policyAPIProgram, pkg: policyAPIModule + "/conformance", test: true},
 		{name: "pause", pkg: "./programs/pause"},
 	}
 }
@@ -131,7 +132,11 @@ func (b builder) specs(ctx context.Context) ([]image.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := strings.Fields(wanted)
+	others, err := policyAPIImages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := append(strings.Fields(wanted), others...)
 	slices.Sort(names) // the suite lists them in another order each time
 	return image.Specs(image.Programs{
 		Agnhost: b.path("agnhost"), NoNewPrivs: b.path("nnp"), SampleAPIServer: b.path("sample-apiserver"), Etcd: b.path("etcd"),

@@ -5,8 +5,10 @@ go 1.26.6
 require (
 	github.com/google/go-containerregistry v0.22.1
 	go.etcd.io/etcd/server/v3 v3.7.3
+	golang.org/x/sys v0.49.0
 	k8s.io/kubernetes v1.37.1
 	k8s.io/sample-apiserver v0.37.1
+	sigs.k8s.io/network-policy-api v0.2.0
 )
 
 require (
@@ -42,7 +44,6 @@ require (
 	go.uber.org/zap v1.28.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/term v0.47.0 // indirect
 	google.golang.org/grpc v1.84.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect

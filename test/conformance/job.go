@@ -45,6 +45,9 @@ func prepare(ctx context.Context, o options, out io.Writer) (*job, error) {
 		return nil, err
 	}
 	j.version = strings.TrimSpace(version)
+	if o.suite == policyAPI {
+		return j, nil
+	}
 	build := j.build
 	if o.anyBuild {
 		build = ""
@@ -76,8 +79,8 @@ func (j *job) pending() []suite.Test {
 	return list
 }
 
-// withCluster runs tests against a cluster that is there, or is started and ended for it.
-func (j *job) withCluster(ctx context.Context, pending []suite.Test) (err error) {
+// withCluster does work with a cluster that is there, or is started and ended for it.
+func (j *job) withCluster(ctx context.Context, work func(context.Context, *cluster) error) (err error) {
 	c := &cluster{wasmplane: j.o.wasmplane, dir: j.o.dataDir}
 	var second *secondNode
 	if !j.o.keep {
@@ -123,7 +126,7 @@ func (j *job) withCluster(ctx context.Context, pending []suite.Test) (err error)
 	if second != nil {
 		h.parts = append(h.parts, second.parts...)
 	}
-	return h.guard(ctx, func(ctx context.Context) error { return j.runAll(ctx, pending) })
+	return h.guard(ctx, func(ctx context.Context) error { return work(ctx, c) })
 }
 
 // runAll runs what may run side by side, then the rest, one after the other.

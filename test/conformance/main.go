@@ -42,7 +42,7 @@ func parseOptions(args []string) (options, error) {
 		return o, err
 	}
 	cache = filepath.Join(cache, "wasmplane", "conformance")
-	f.StringVar(&o.suite, "suite", conformance, "which tests: conformance, kind (what upstream runs against any cluster), all (what needs no cloud and no Windows)")
+	f.StringVar(&o.suite, "suite", conformance, "which tests: conformance, kind (what upstream runs against any cluster), all (what needs no cloud and no Windows), network-policy-api (of ClusterNetworkPolicy: all of it, each time)")
 	f.StringVar(&o.focus, "focus", "", "regular expression on the names of the tests; empty = all of them")
 	f.StringVar(&o.except, "except", "", "regular expression on the names of tests to leave out of this run")
 	f.StringVar(&o.cache, "cache", cache, "folder for the suite, its images and the results")
@@ -67,7 +67,7 @@ func parseOptions(args []string) (options, error) {
 	if o.parallel < 1 || o.batch < 1 {
 		return o, errors.New("--parallel and --batch: expected at least 1")
 	}
-	if _, err := setOf(o.suite); err != nil {
+	if _, err := setOf(o.suite); err != nil && o.suite != policyAPI {
 		return o, err
 	}
 	if o.out == "" {
@@ -105,6 +105,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.suite == policyAPI {
+		return j.withCluster(ctx, j.runPolicyAPI)
+	}
 	if o.listOnly {
 		for _, t := range j.tests {
 			fmt.Fprintln(out, t.Name)
@@ -112,7 +115,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return nil
 	}
 	if pending := j.pending(); len(pending) > 0 && !o.reportOnly {
-		if err := j.withCluster(ctx, pending); err != nil {
+		if err := j.withCluster(ctx, func(ctx context.Context, _ *cluster) error { return j.runAll(ctx, pending) }); err != nil {
 			return err
 		}
 	}

@@ -17,4 +17,5 @@ import (
 	_ "k8s.io/kubernetes/test/images/resource-consumer/consume-cpu"
 	_ "k8s.io/kubernetes/test/images/sample-device-plugin"
 	_ "k8s.io/sample-apiserver"
+	_ "sigs.k8s.io/network-policy-api/conformance"
 )

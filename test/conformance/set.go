@@ -63,5 +63,5 @@ func setOf(name string) (set, error) {
 	if s, ok := sets()[name]; ok {
 		return s, nil
 	}
-	return set{}, fmt.Errorf("--suite: expected one of %s, found %q", strings.Join(slices.Sorted(maps.Keys(sets())), ", "), name)
+	return set{}, fmt.Errorf("--suite: expected one of %s, found %q", strings.Join(append(slices.Sorted(maps.Keys(sets())), policyAPI), ", "), name)
 }

@@ -93,7 +93,7 @@ func (f *Filter) serves(ctx context.Context, definition *unstructured.Unstructur
 	established, served := readDefinition(definition)
 	if established && !served {
 		text := fmt.Sprintf("The definition does not serve the version %s, which is the one that this node enforces: no ClusterNetworkPolicy is in force", policyv1alpha2.SchemeGroupVersion.Version)
-		f.cfg.Log.WarnContext(ctx, "ClusterNetworkPolicies are not enforced: their definition does not serve the version that is",
+		f.cfg.Log.WarnContext(ctx, "cluster network policies are not enforced: their definition does not serve the version that is",
 			"definition", Definition, "version", policyv1alpha2.SchemeGroupVersion.Version)
 		f.events.Event(&corev1.ObjectReference{
 			APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: Definition, UID: definition.GetUID(),

@@ -114,7 +114,8 @@ func (j *job) runPolicyAPI(ctx context.Context, c *cluster) error {
 	args := []string{
 		"-test.v", "-test.timeout=2h", "-test.run=TestConformanceProfiles", "-conformance-profiles=ClusterNetworkPolicy", "-all-features",
 		"-organization=wasmplane", "-project=wasmplane", "-url=https://github.com/wasmplane/wasmplane", "-version=" + j.version,
-		"-contact=https://github.com/wasmplane/wasmplane/issues", "-report-output=" + filepath.Join(j.o.cache, policyAPI+".yaml"),
+		"-contact=https://github.com/wasmplane/wasmplane/issues",
+		"-additional-info=https://github.com/wasmplane/wasmplane/blob/main/docs/NETWORKPOLICY.md", "-report-output=" + filepath.Join(j.o.cache, policyAPI+".yaml"),
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(j.o.cache, policyAPIProgram), args...)
 	cmd.Env, cmd.Dir = append(os.Environ(), "KUBECONFIG="+c.kubeconfig()), j.o.cache

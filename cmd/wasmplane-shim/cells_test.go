@@ -88,7 +88,12 @@ func newCells(t *testing.T) *cells {
 		t.Skip("needs root: it makes namespaces and cgroups")
 	}
 	file := builtEngine(t)
-	c := &cells{podTasks: pods(t), content: t.TempDir(), netns: network(t), cgroup: fmt.Sprintf("/wp-test-%d-%d", os.Getpid(), time.Now().UnixNano())}
+	c := &cells{
+		podTasks: pods(t),
+		content:  t.TempDir(),
+		netns:    network(t),
+		cgroup:   fmt.Sprintf("/wp-test-%d-%d", os.Getpid(), time.Now().UnixNano()),
+	}
 	c.engine = file
 	t.Setenv(contentVariable, c.content)
 	// Another user's process finds its way to its root.

@@ -40,7 +40,14 @@ type podCgroup interface {
 }
 
 func newCgroup(path string, res *specs.LinuxResources) (podCgroup, error) {
-	limits := &specs.LinuxResources{CPU: res.CPU, Memory: res.Memory, Pids: res.Pids, BlockIO: res.BlockIO, HugepageLimits: res.HugepageLimits, Unified: res.Unified}
+	limits := &specs.LinuxResources{
+		CPU:            res.CPU,
+		Memory:         res.Memory,
+		Pids:           res.Pids,
+		BlockIO:        res.BlockIO,
+		HugepageLimits: res.HugepageLimits,
+		Unified:        res.Unified,
+	}
 	if cgroups.Mode() == cgroups.Unified {
 		made, err := cgroup2.NewManager(cgroupTop, path, cgroup2.ToResources(limits))
 		if err != nil {

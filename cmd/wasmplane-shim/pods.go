@@ -69,7 +69,14 @@ func newPodTasks(ctx context.Context, publisher shim.Publisher, down shutdown.Se
 	if err != nil {
 		return nil, fmt.Errorf("find the engine: %w", err)
 	}
-	s := &podTasks{bundle: bundle, engine: filepath.Join(filepath.Dir(self), engineName), publisher: publisher, down: down, tasks: map[string]*podTask{}, byPID: map[int]*podTask{}}
+	s := &podTasks{
+		bundle:    bundle,
+		engine:    filepath.Join(filepath.Dir(self), engineName),
+		publisher: publisher,
+		down:      down,
+		tasks:     map[string]*podTask{},
+		byPID:     map[int]*podTask{},
+	}
 	exits := reaper.Default.Subscribe()
 	run.Go("ends of processes", func() error { s.reap(ctx, exits); return nil }) // ends with the shim
 	if address, err := shim.ReadAddress("address"); err == nil {
@@ -170,9 +177,15 @@ func (s *podTasks) create(ctx context.Context, r *taskapi.CreateTaskRequest) (_ 
 	}
 	switch {
 	case spec.Annotations[wasmAnnotation] == "":
-		return nil, fmt.Errorf("the container's image is no WebAssembly module, and a pod of the runtime handler wasm-only has nothing else: give the pod runtimeClassName: wasm; to look into a pod that runs, use kubectl debug node/NAME: %w", errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf(
+			"the container's image is no WebAssembly module, and a pod of the runtime handler wasm-only has nothing else: give the pod runtimeClassName: wasm; to look into a pod that runs, use kubectl debug node/NAME: %w",
+			errdefs.ErrInvalidArgument,
+		)
 	case r.Terminal:
-		return nil, fmt.Errorf("a container of the runtime handler wasm-only has no terminal: leave tty out, or give the pod runtimeClassName: wasm: %w", errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf(
+			"a container of the runtime handler wasm-only has no terminal: leave tty out, or give the pod runtimeClassName: wasm: %w",
+			errdefs.ErrInvalidArgument,
+		)
 	case spec.Process == nil || spec.Linux == nil:
 		return nil, fmt.Errorf("the container's configuration has no process: %w", errdefs.ErrInvalidArgument)
 	}
@@ -180,7 +193,13 @@ func (s *podTasks) create(ctx context.Context, r *taskapi.CreateTaskRequest) (_ 
 	if err != nil {
 		return nil, err
 	}
-	t := &podTask{id: r.ID, bundle: r.Bundle, root: filepath.Join(r.Bundle, "rootfs"), streams: [3]string{r.Stdin, r.Stdout, r.Stderr}, exited: make(chan struct{})}
+	t := &podTask{
+		id:      r.ID,
+		bundle:  r.Bundle,
+		root:    filepath.Join(r.Bundle, "rootfs"),
+		streams: [3]string{r.Stdin, r.Stdout, r.Stderr},
+		exited:  make(chan struct{}),
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.remove())

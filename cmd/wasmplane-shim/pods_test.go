@@ -40,7 +40,8 @@ func TestACellHasWhatTheContainerDeclares(t *testing.T) {
 			Rlimits:      []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 5, Hard: 6}},
 		},
 		Mounts: []specs.Mount{
-			{Type: "proc", Destination: "/proc"}, {Type: "bind", Source: "/shm", Destination: "/dev/shm"},
+			{Type: "proc", Destination: "/proc"},
+			{Type: "bind", Source: "/shm", Destination: "/dev/shm"},
 			{Type: "bind", Source: "/volumes/data", Destination: "/data/", Options: []string{"rbind", "ro"}},
 			{Type: "bind", Source: "/volumes/log", Destination: "/dev/termination-log", Options: []string{"rbind"}},
 		},
@@ -53,16 +54,21 @@ func TestACellHasWhatTheContainerDeclares(t *testing.T) {
 	}
 	resolv := filepath.Join(task.bundle, "resolv.conf")
 	want := []cellMount{
-		{"/volumes/data", "/data", true}, {"/volumes/log", "/dev/termination-log", false},
-		{resolv, "/etc/resolv.conf", true}, {"/blobs/module", moduleFile, true}, {"/cache/code", codeDirectory, true},
+		{"/volumes/data", "/data", true},
+		{"/volumes/log", "/dev/termination-log", false},
+		{resolv, "/etc/resolv.conf", true},
+		{"/blobs/module", moduleFile, true},
+		{"/cache/code", codeDirectory, true},
 	}
 	if !slices.Equal(c.Mounts, want) {
 		t.Errorf("mounts\n%v, want\n%v", c.Mounts, want)
 	}
-	if !c.ReadOnly || c.UID != 1000 || c.GID != 1001 || !slices.Equal(c.Groups, []uint32{7}) || !slices.Equal(c.Capabilities, []string{"CAP_FOWNER"}) {
+	if !c.ReadOnly || c.UID != 1000 || c.GID != 1001 || !slices.Equal(c.Groups, []uint32{7}) ||
+		!slices.Equal(c.Capabilities, []string{"CAP_FOWNER"}) {
 		t.Errorf("the process is %+v", c)
 	}
-	if c.Workload.Memory != limit || c.Workload.Module != moduleFile || len(c.Workload.Listen) != 1 || !slices.Equal(c.Rlimits, []cellRlimit{{"RLIMIT_NOFILE", 5, 6}}) {
+	if c.Workload.Memory != limit || c.Workload.Module != moduleFile || len(c.Workload.Listen) != 1 ||
+		!slices.Equal(c.Rlimits, []cellRlimit{{"RLIMIT_NOFILE", 5, 6}}) {
 		t.Errorf("the module is told %+v", c.Workload)
 	}
 	if text, err := os.ReadFile(resolv); err != nil || string(text) != "nameserver 10.0.0.10\n" {

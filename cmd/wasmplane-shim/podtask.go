@@ -79,7 +79,13 @@ type cellRlimit struct {
 }
 
 // prepare makes what the process needs: its root, its cgroup, and what it is told.
-func (t *podTask) prepare(ctx context.Context, r *taskapi.CreateTaskRequest, engine string, spec *specs.Spec, box podSandbox) (cell, error) {
+func (t *podTask) prepare(
+	ctx context.Context,
+	r *taskapi.CreateTaskRequest,
+	engine string,
+	spec *specs.Spec,
+	box podSandbox,
+) (cell, error) {
 	module, err := blob(os.Getenv(contentVariable), spec.Annotations[wasmAnnotation])
 	if err != nil {
 		return cell{}, err
@@ -104,7 +110,14 @@ func (t *podTask) cellOf(spec *specs.Spec, module, code string, box podSandbox) 
 	if r := spec.Linux.Resources; r != nil && r.Memory != nil && r.Memory.Limit != nil {
 		w.Memory = max(*r.Memory.Limit, 0)
 	}
-	c := cell{Root: t.root, UID: spec.Process.User.UID, GID: spec.Process.User.GID, Groups: spec.Process.User.AdditionalGids, Args: spec.Process.Args, Env: spec.Process.Env}
+	c := cell{
+		Root:   t.root,
+		UID:    spec.Process.User.UID,
+		GID:    spec.Process.User.GID,
+		Groups: spec.Process.User.AdditionalGids,
+		Args:   spec.Process.Args,
+		Env:    spec.Process.Env,
+	}
 	c.ReadOnly = spec.Root != nil && spec.Root.Readonly
 	if spec.Process.Capabilities != nil {
 		c.Capabilities = spec.Process.Capabilities.Effective

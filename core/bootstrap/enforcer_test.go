@@ -23,8 +23,12 @@ func TestNodesReadOneDefinition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	policies := client.Resource(schema.GroupVersionResource{Group: "policy.networking.k8s.io", Version: "v1alpha2", Resource: "clusternetworkpolicies"})
+	definitions := client.Resource(
+		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+	)
+	policies := client.Resource(
+		schema.GroupVersionResource{Group: "policy.networking.k8s.io", Version: "v1alpha2", Resource: "clusternetworkpolicies"},
+	)
 	own := metav1.ListOptions{FieldSelector: "metadata.name=" + definition}
 	watching := func(o metav1.ListOptions) error {
 		w, err := definitions.Watch(t.Context(), o)

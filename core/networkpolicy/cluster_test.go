@@ -247,7 +247,10 @@ func TestClosed(t *testing.T) {
 func TestClusterBounds(t *testing.T) {
 	peers := func(n int) (out []policyv1alpha2.ClusterNetworkPolicyIngressPeer) {
 		for i := range n {
-			out = append(out, policyv1alpha2.ClusterNetworkPolicyIngressPeer{Namespaces: &metav1.LabelSelector{MatchLabels: labels.Set{"n": fmt.Sprint(i)}}})
+			out = append(
+				out,
+				policyv1alpha2.ClusterNetworkPolicyIngressPeer{Namespaces: &metav1.LabelSelector{MatchLabels: labels.Set{"n": fmt.Sprint(i)}}},
+			)
 		}
 		return out
 	}
@@ -255,7 +258,9 @@ func TestClusterBounds(t *testing.T) {
 		np := &policyv1alpha2.ClusterNetworkPolicy{}
 		np.Name, np.Spec.Tier, np.Spec.Priority = name, policyv1alpha2.AdminTier, priority
 		np.Spec.Subject.Namespaces = &metav1.LabelSelector{}
-		np.Spec.Ingress = []policyv1alpha2.ClusterNetworkPolicyIngressRule{{Action: policyv1alpha2.ClusterNetworkPolicyRuleActionDeny, From: from}}
+		np.Spec.Ingress = []policyv1alpha2.ClusterNetworkPolicyIngressRule{
+			{Action: policyv1alpha2.ClusterNetworkPolicyRuleActionDeny, From: from},
+		}
 		return np
 	}
 	packet := policytest.Between(spot{"x", "a"}.address(), spot{"w", "b"}.address(), "tcp", 80)
@@ -279,21 +284,35 @@ func TestClusterBounds(t *testing.T) {
 	p.SetClusterPolicy(deny("last", 9, peers(2000)[1999:]))
 	k.apply(p.Flush())
 	if len(p.Crowded()) != len(grid()) || k.allowed(packet) {
-		t.Errorf("one policy too many: %d pods have too many, and what none of the first decided on is allowed: %t", len(p.Crowded()), k.allowed(packet))
+		t.Errorf(
+			"one policy too many: %d pods have too many, and what none of the first decided on is allowed: %t",
+			len(p.Crowded()),
+			k.allowed(packet),
+		)
 	}
 }
 
 // A new peer of policies of the cluster is an element, and a policy is a chain however many pods it selects.
 func TestClusterChangesAreSmall(t *testing.T) {
-	p, k := gridPlan(t, "{tier: Admin, priority: 1, subject: {namespaces: {}}, ingress: [{action: Deny, from: [{namespaces: {matchLabels: {ns: z}}}]}]}", "")
-	p.SetPod(networkpolicy.Pod{NamespacedName: types.NamespacedName{Namespace: "z", Name: "new"}, IPs: []netip.Addr{netip.MustParseAddr("10.9.9.9")}})
+	p, k := gridPlan(
+		t,
+		"{tier: Admin, priority: 1, subject: {namespaces: {}}, ingress: [{action: Deny, from: [{namespaces: {matchLabels: {ns: z}}}]}]}",
+		"",
+	)
+	p.SetPod(
+		networkpolicy.Pod{NamespacedName: types.NamespacedName{Namespace: "z", Name: "new"}, IPs: []netip.Addr{netip.MustParseAddr("10.9.9.9")}},
+	)
 	c := p.Flush()
 	if len(c.Elements) != 1 || len(c.Chains)+len(c.Sets)+len(c.Verdicts)+len(c.RemovedElements) != 0 {
 		t.Errorf("one peer came, and this is written: %+v", c)
 	}
 	k.apply(c)
 	np := &policyv1alpha2.ClusterNetworkPolicy{}
-	parsed(t, "{tier: Admin, priority: 2, subject: {namespaces: {}}, ingress: [{action: Accept, from: [{namespaces: {matchLabels: {ns: z}}}]}]}", &np.Spec)
+	parsed(
+		t,
+		"{tier: Admin, priority: 2, subject: {namespaces: {}}, ingress: [{action: Accept, from: [{namespaces: {matchLabels: {ns: z}}}]}]}",
+		&np.Spec,
+	)
 	np.Name = "second"
 	p.SetClusterPolicy(np)
 	c = p.Flush()

@@ -100,7 +100,8 @@ func others(labels map[string]string) bool {
 
 // ignored says that a Service is none of this proxy's business.
 func ignored(s *corev1.Service) bool {
-	return others(s.Labels) || s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone
+	return others(s.Labels) || s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == "" ||
+		s.Spec.ClusterIP == corev1.ClusterIPNone
 }
 
 func (pl planner) plan(s *corev1.Service, slices []*discoveryv1.EndpointSlice) *plan {

@@ -78,8 +78,19 @@ type cluster struct {
 func inCluster(t *testing.T, plugins int, tenants bool, story func(*cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{t, dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-			map[schema.GroupVersionResource]string{Resource(): "PluginList", TenantResource(): "TenantPluginList"}), kubefake.NewClientset(), tenants, 0}
+		c := &cluster{
+			t,
+			dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
+				runtime.NewScheme(),
+				map[schema.GroupVersionResource]string{
+					Resource():       "PluginList",
+					TenantResource(): "TenantPluginList",
+				},
+			),
+			kubefake.NewClientset(),
+			tenants,
+			0,
+		}
 		c.compareAndSwap()
 		for i := range plugins {
 			c.create(fmt.Sprintf("p%03d", i))
@@ -170,7 +181,7 @@ func (c *cluster) start(identity string, old bool) *server {
 		}
 	})
 	s.crash = func() { // nothing of it is heard any more
-		c.kube.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		c.kube.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return ctx.Err() != nil, nil, errors.New("it is dead")
 		})
 		s.stop()
@@ -301,7 +312,7 @@ func TestServersOfTheVersionBefore(t *testing.T) {
 		}
 		// It is upgraded in place: the same name, with a lease.
 		older.stop()
-		older = c.start("older", false)
+		c.start("older", false)
 		pass(10 * time.Minute)
 		c.expect("upgraded", "a", "b", "older")
 		if n := c.writes(time.Hour); n != 0 {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
@@ -69,13 +69,32 @@ func measureWasm(tb testing.TB, one, many int) *report {
 	}
 	registry := serveImages(tb, map[string]v1.Image{"idle:1": moduleImage(tb, module)})
 	c := newCluster(tb, "--nodes", "real")
-	c.writeConfig(fmt.Sprintf("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nnode:\n  maxPods: %d\n  registries: [{host: %q, plainHTTP: true}]\n", many+20, registry))
+	c.writeConfig(
+		fmt.Sprintf(
+			"apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nnode:\n  maxPods: %d\n  registries: [{host: %q, plainHTTP: true}]\n",
+			many+20,
+			registry,
+		),
+	)
 	c.start()
 	c.importHello()
 	pods := newPodTimer(tb, c.kube(), "default")
 	makeWasmOnlyClass(tb, c.kube())
-	r := newReport(fmt.Sprintf("Pods of WebAssembly modules, beside ordinary ones: one by one (%d), and %d at once", one, many),
-		"", "create to Running p50", "p99", "at once p50", "p99", "all, pods a second", "CPU a pod", "of it the runtime's", "the pods'", "PSS a pod", "with the kernel's", "aim")
+	r := newReport(
+		fmt.Sprintf("Pods of WebAssembly modules, beside ordinary ones: one by one (%d), and %d at once", one, many),
+		"",
+		"create to Running p50",
+		"p99",
+		"at once p50",
+		"p99",
+		"all, pods a second",
+		"CPU a pod",
+		"of it the runtime's",
+		"the pods'",
+		"PSS a pod",
+		"with the kernel's",
+		"aim",
+	)
 	kinds := []struct{ what, unit, class, image, aim string }{
 		{"ordinary container", "runc", "", helloImage, "-"},
 		{"module, class wasm", "wasm", "wasm", registry + "/idle:1", "-"},
@@ -108,13 +127,31 @@ func measureWasm(tb testing.TB, one, many int) *report {
 		pods.running = nil
 		rate := float64(many) / wall.Seconds()
 		pss, cgroup := (after.pss-before.pss)/int64(many), (after.cgroup-before.cgroup)/int64(many)
-		r.row(k.what, short(single.median()), short(single.quantile(0.99)), short(together.median()), short(together.quantile(0.99)), fmt.Sprintf("%.1f", rate),
-			perPod(before.all, after.all, many), perPod(before.runtime, after.runtime, many), perPod(before.pods, after.pods, many), mib(pss), mib(cgroup), k.aim)
+		r.row(
+			k.what,
+			short(single.median()),
+			short(single.quantile(0.99)),
+			short(together.median()),
+			short(together.quantile(0.99)),
+			fmt.Sprintf("%.1f", rate),
+			perPod(
+				before.all,
+				after.all,
+				many,
+			),
+			perPod(before.runtime, after.runtime, many),
+			perPod(before.pods, after.pods, many),
+			mib(pss),
+			mib(cgroup),
+			k.aim,
+		)
 		r.duration(k.unit+"/running-p50", single.median())
 		r.metric(k.unit+"/pods-per-second", rate)
 		r.metric(k.unit+"/PSS-MiB-per-pod", float64(pss)/(1<<20))
 	}
-	r.note("CPU while they start, of wasmplane with its API, of containerd with shims and network, and of the pods. PSS: of the processes of pods, containerd and its shims, what they share by parts.")
+	r.note(
+		"CPU while they start, of wasmplane with its API, of containerd with shims and network, and of the pods. PSS: of the processes of pods, containerd and its shims, what they share by parts.",
+	)
 	r.note("With the kernel's: what their cgroups use, without pages of files, when all run.")
 	return r
 }
@@ -295,7 +332,9 @@ func newWasmArtifact(module []byte) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.config, err = json.Marshal(map[string]any{"architecture": "wasm", "os": "wasip1", "layerDigests": []string{layer.Digest.String()}}); err != nil {
+	if a.config, err = json.Marshal(
+		map[string]any{"architecture": "wasm", "os": "wasip1", "layerDigests": []string{layer.Digest.String()}},
+	); err != nil {
 		return nil, err
 	}
 	config, err := descriptor(a.config, "application/vnd.wasm.config.v0+json")

@@ -51,7 +51,15 @@ func look(in wasmplane.Input) cluster {
 		}
 		if c.parts[i] = 1; promised > c.there[i] {
 			c.parts[i] = float64(c.there[i]) / float64(promised)
-			c.short = append(c.short, fmt.Sprintf("the quotas of %s add up to %s and the cluster has %s for them, so that all are reduced in proportion", r.name, r.text(promised), r.text(c.there[i])))
+			c.short = append(
+				c.short,
+				fmt.Sprintf(
+					"the quotas of %s add up to %s and the cluster has %s for them, so that all are reduced in proportion",
+					r.name,
+					r.text(promised),
+					r.text(c.there[i]),
+				),
+			)
 		}
 	}
 	return c
@@ -122,7 +130,11 @@ func admit(in wasmplane.Input, out *wasmplane.Selection) {
 // nobodys says why a pod is in no queue.
 func nobodys(in wasmplane.Input) string {
 	if label == "" {
-		return fmt.Sprintf("namespace %s belongs to no queue (the settings of fair-shares have %s)", in.Get("pod.metadata.namespace").String(), known())
+		return fmt.Sprintf(
+			"namespace %s belongs to no queue (the settings of fair-shares have %s)",
+			in.Get("pod.metadata.namespace").String(),
+			known(),
+		)
 	}
 	value := in.Get("pod.metadata.labels").Get(label)
 	if !value.Exists() {

@@ -57,11 +57,19 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 	}
 	c, spans, giver := b.Options.Config.APIServer, b.spans.Handler(), b.giver(st)
 	f.Server, err = apiserver.New(apiserver.Config{
-		Audit: f.recorder(), Aggregator: r.remotes,
-		Contract: b.contract, Registries: r.registries, Authenticator: who.Authenticator, Authorizer: may.Chain,
-		Tokens: who.issuer, Reviewer: who,
-		Listener: listener, TLS: pki.AskingFor(pki.WithAuthority(pki.ServerTLS(serving), b.Authority.ClusterCA), who.vouching), Kubelet: b.kubeletClient(kubelets),
-		OpenIDConfiguration: who.openID[satoken.ConfigPath], JWKS: who.openID[satoken.KeysPath],
+		Audit:               f.recorder(),
+		Aggregator:          r.remotes,
+		Contract:            b.contract,
+		Registries:          r.registries,
+		Authenticator:       who.Authenticator,
+		Authorizer:          may.Chain,
+		Tokens:              who.issuer,
+		Reviewer:            who,
+		Listener:            listener,
+		TLS:                 pki.AskingFor(pki.WithAuthority(pki.ServerTLS(serving), b.Authority.ClusterCA), who.vouching),
+		Kubelet:             b.kubeletClient(kubelets),
+		OpenIDConfiguration: who.openID[satoken.ConfigPath],
+		JWKS:                who.openID[satoken.KeysPath],
 		Mounts: []apiserver.Mount{
 			{Prefix: unitgraph.Path, Handler: unitgraph.Handler(b.group.Status)},
 			{Prefix: otlp.SpansPath, Handler: spans},
@@ -72,11 +80,15 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 			{Prefix: handover.JoinPath, Handler: giver},
 			{Prefix: backup.Path, Handler: backup.Handler(st.disk, b.Options.Logger), Long: true},
 		},
-		CatchUp:  r.custom.CatchUp,
-		Fairness: f.fairness,
-		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight,
-		Checks:  st.readiness(),
-		Metrics: b.metrics, Gatherer: prometheus.Gatherers{b.metrics, legacyregistry.DefaultGatherer}, Logger: b.Options.Logger, Tracer: tracer,
+		CatchUp:   r.custom.CatchUp,
+		Fairness:  f.fairness,
+		MaxReads:  c.MaxRequestsInFlight,
+		MaxWrites: c.MaxMutatingRequestsInFlight,
+		Checks:    st.readiness(),
+		Metrics:   b.metrics,
+		Gatherer:  prometheus.Gatherers{b.metrics, legacyregistry.DefaultGatherer},
+		Logger:    b.Options.Logger,
+		Tracer:    tracer,
 	})
 	return f, err
 }

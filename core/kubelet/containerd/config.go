@@ -155,9 +155,9 @@ func exists(path string) bool {
 // runc can give a pod a user namespace. Such a pod's users are nobody on this machine, and have
 // to pass on the way to its root file system; nobody passes the private directory. What
 // a former boot has left there is no state.
-func (c Config) chooseStateDir() error {
+func (c Config) chooseStateDir(ctx context.Context) error {
 	dir, short := c.privateStateDir(), c.shortStateDir()
-	if !mapsUsers(c.Runc) || exists(short) {
+	if !mapsUsers(ctx, c.Runc) || exists(short) {
 		return nil
 	}
 	if was, err := os.ReadFile(filepath.Join(dir, bootFile)); err == nil && string(was) == bootID() {
@@ -174,8 +174,8 @@ func (c Config) chooseStateDir() error {
 
 // mapsUsers asks runc whether it can mount files for users of a user namespace. One
 // that does not know the question cannot.
-func mapsUsers(runc string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), featuresTimeout)
+func mapsUsers(ctx context.Context, runc string) bool {
+	ctx, cancel := context.WithTimeout(ctx, featuresTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, runc, "features").Output()
 	var says features.Features

@@ -70,7 +70,7 @@ func Start(ctx context.Context, cfg Config) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	bin, rendered, sum, err := cfg.prepare()
+	bin, rendered, sum, err := cfg.prepare(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -241,8 +241,8 @@ func stop(ctx context.Context, cfg Config, w *watched) error {
 
 // prepare makes the directories, unpacks the helpers and renders the
 // configuration that the child is to have.
-func (c Config) prepare() (bin string, rendered []byte, sum string, err error) {
-	if err := c.chooseStateDir(); err != nil {
+func (c Config) prepare(ctx context.Context) (bin string, rendered []byte, sum string, err error) {
+	if err := c.chooseStateDir(ctx); err != nil {
 		return "", nil, "", err
 	}
 	for _, d := range []struct {

@@ -130,7 +130,7 @@ func TestWhereStateIs(t *testing.T) {
 		{name: "began before the last boot, runc cannot", runc: cannot, boot: "another"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir, err := os.MkdirTemp("/tmp", "wp")
+			dir, err := os.MkdirTemp("/tmp", "wp") //nolint:usetesting // a short path, as sockets need
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +138,10 @@ func TestWhereStateIs(t *testing.T) {
 			cfg.Runc, cfg.volatile = c.runc, t.TempDir()
 			t.Cleanup(func() { _ = os.RemoveAll(dir) })
 			if c.boot != "" {
-				if err := errors.Join(os.Mkdir(filepath.Join(dir, "run"), 0o711), os.WriteFile(filepath.Join(dir, "run/boot"), []byte(c.boot), 0o600)); err != nil {
+				if err := errors.Join(
+					os.Mkdir(filepath.Join(dir, "run"), 0o711),
+					os.WriteFile(filepath.Join(dir, "run/boot"), []byte(c.boot), 0o600),
+				); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -151,7 +154,7 @@ func TestWhereStateIs(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 { // it is started again
-				if _, _, _, err := cfg.prepare(); err != nil {
+				if _, _, _, err := cfg.prepare(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				if got := cfg.stateDir(); got != want {

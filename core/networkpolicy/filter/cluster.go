@@ -32,7 +32,9 @@ const (
 
 var (
 	definitions     = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	clusterPolicies = policyv1alpha2.SchemeGroupVersion.WithResource("clusternetworkpolicies")
+	clusterPolicies = schema.GroupVersionResource{
+		Group: policyv1alpha2.GroupName, Version: policyv1alpha2.GroupVersion.Version, Resource: "clusternetworkpolicies",
+	}
 )
 
 // followDefinition follows policies of the cluster for as long as there is a definition of them, until ctx ends.
@@ -92,9 +94,12 @@ func (f *Filter) followDefinition(ctx context.Context) error {
 func (f *Filter) serves(ctx context.Context, definition *unstructured.Unstructured) bool {
 	established, served := readDefinition(definition)
 	if established && !served {
-		text := fmt.Sprintf("The definition does not serve the version %s, which is the one that this node enforces: no ClusterNetworkPolicy is in force", policyv1alpha2.SchemeGroupVersion.Version)
+		text := fmt.Sprintf(
+			"The definition does not serve the version %s, which is the one that this node enforces: no ClusterNetworkPolicy is in force",
+			policyv1alpha2.GroupVersion.Version,
+		)
 		f.cfg.Log.WarnContext(ctx, "cluster network policies are not enforced: their definition does not serve the version that is",
-			"definition", Definition, "version", policyv1alpha2.SchemeGroupVersion.Version)
+			"definition", Definition, "version", policyv1alpha2.GroupVersion.Version)
 		f.events.Event(&corev1.ObjectReference{
 			APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: Definition, UID: definition.GetUID(),
 		}, corev1.EventTypeWarning, "NotEnforced", text)
@@ -111,7 +116,7 @@ func readDefinition(definition *unstructured.Unstructured) (established, served 
 	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
 	return established, slices.ContainsFunc(versions, func(o any) bool {
 		v, _ := o.(map[string]any)
-		return v["name"] == policyv1alpha2.SchemeGroupVersion.Version && v["served"] == true
+		return v["name"] == policyv1alpha2.GroupVersion.Version && v["served"] == true
 	})
 }
 
@@ -199,7 +204,7 @@ func (f *Filter) clusterPolicy(o any, gone bool) {
 func readClusterPolicy(u *unstructured.Unstructured) (*policyv1alpha2.ClusterNetworkPolicy, error) {
 	np := &policyv1alpha2.ClusterNetworkPolicy{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, np); err != nil {
-		return nil, fmt.Errorf("it cannot be read as a %s of %s: %w", clusterKind, policyv1alpha2.SchemeGroupVersion, err)
+		return nil, fmt.Errorf("it cannot be read as a %s of %s: %w", clusterKind, policyv1alpha2.GroupVersion, err)
 	}
 	return np, nil
 }

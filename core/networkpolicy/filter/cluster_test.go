@@ -45,7 +45,10 @@ status: {conditions: [{type: Established, status: "True"}]}
 
 func clusterPolicy(t *testing.T, name, spec string) *unstructured.Unstructured {
 	t.Helper()
-	return object(t, "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: "+name+", uid: "+name+"}\nspec: "+spec)
+	return object(
+		t,
+		"apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: "+name+", uid: "+name+"}\nspec: "+spec,
+	)
 }
 
 const denyNodes = `{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, to: [{nodes: {matchLabels: {zone: far}}}]}]}`
@@ -58,7 +61,10 @@ func dynamicClient(objects ...apiruntime.Object) *fake.FakeDynamicClient {
 
 func clusterOf() *typed.Clientset {
 	far := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "far", Labels: map[string]string{"zone": "far"}}}
-	far.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "far"}, {Type: corev1.NodeInternalIP, Address: "10.0.0.7"}}
+	far.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeHostName, Address: "far"},
+		{Type: corev1.NodeInternalIP, Address: "10.0.0.7"},
+	}
 	return typed.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, far)
 }
 
@@ -168,9 +174,15 @@ func TestGuardKnowsPoliciesOfTheCluster(t *testing.T) {
 func TestClusterEvents(t *testing.T) {
 	l := newLab(t)
 	client := clusterOf()
-	dyn := dynamicClient(definition(t, "v1alpha2"),
-		clusterPolicy(t, "names", `{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept, to: [{domainNames: [a.example]}]}]}`),
-		clusterPolicy(t, "foreign", `{tier: Admin, priority: high}`))
+	dyn := dynamicClient(
+		definition(t, "v1alpha2"),
+		clusterPolicy(
+			t,
+			"names",
+			`{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept, to: [{domainNames: [a.example]}]}]}`,
+		),
+		clusterPolicy(t, "foreign", `{tier: Admin, priority: high}`),
+	)
 	f, _ := l.start(t, client, func(c *Config) { c.Dynamic = dyn })
 	if err := f.Guard(t.Context(), somePod(1, "here"), []string{v4(1)}, "vpod1"); err != nil {
 		t.Fatal(err)
@@ -182,7 +194,8 @@ func TestClusterEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, e := range events.Items {
-				if o := e.InvolvedObject; o.Kind == kind && o.Name == name && o.UID != "" && e.Reason == "NotEnforced" && strings.Contains(e.Message, text) {
+				if o := e.InvolvedObject; o.Kind == kind && o.Name == name && o.UID != "" && e.Reason == "NotEnforced" &&
+					strings.Contains(e.Message, text) {
 					return true
 				}
 			}

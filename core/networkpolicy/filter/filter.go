@@ -546,7 +546,14 @@ func (f *Filter) Run(ctx context.Context) error {
 			f.failed(err)
 			wait := retry.Next()
 			again.Reset(wait)
-			f.cfg.Log.ErrorContext(ctx, "could not bring network policies into nftables; what is there stays in force; trying again", "error", err, "retryIn", wait)
+			f.cfg.Log.ErrorContext(
+				ctx,
+				"could not bring network policies into nftables; what is there stays in force; trying again",
+				"error",
+				err,
+				"retryIn",
+				wait,
+			)
 			continue
 		}
 		retry.Reset()
@@ -688,7 +695,7 @@ func (f *Filter) report(ctx context.Context) {
 			APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: key.Namespace, Name: key.Name, UID: f.seen[key].UID,
 		}
 		if key.Namespace == "" {
-			of.APIVersion, of.Kind = policyv1alpha2.SchemeGroupVersion.String(), clusterKind
+			of.APIVersion, of.Kind = policyv1alpha2.GroupVersion.String(), clusterKind
 		}
 		f.cfg.Log.WarnContext(ctx, "a network policy is not enforced as it stands", "kind", of.Kind, "namespace", key.Namespace,
 			"name", key.Name, "error", err)
@@ -701,7 +708,10 @@ func (f *Filter) report(ctx context.Context) {
 			continue
 		}
 		f.crowded[key] = true
-		message := fmt.Sprintf("More than %d different network policies of one tier select the pod; what the others allow is not in force: use fewer, or policies with more rules", networkpolicy.MaxPolicies)
+		message := fmt.Sprintf(
+			"More than %d different network policies of one tier select the pod; what the others allow is not in force: use fewer, or policies with more rules",
+			networkpolicy.MaxPolicies,
+		)
 		f.cfg.Log.WarnContext(ctx, "more network policies select a pod than are enforced", "kind", "Pod", "namespace", key.Namespace,
 			"name", key.Name, "limit", networkpolicy.MaxPolicies)
 		for _, p := range f.here {

@@ -80,7 +80,10 @@ func (l *lab) start(t *testing.T, client *fake.Clientset, change func(*Config)) 
 // cut says whether the table cuts an address off from what is not allowed; one that is
 // not there cuts nobody off.
 func (l *lab) cut(d networkpolicy.Direction, ip string) bool {
-	return strings.Contains(l.nft("list", "map", "inet", "wp-lab-policy", mapName(d, networkpolicy.Forwarded, strings.Contains(ip, ":"))), ip+" :")
+	return strings.Contains(
+		l.nft("list", "map", "inet", "wp-lab-policy", mapName(d, networkpolicy.Forwarded, strings.Contains(ip, ":"))),
+		ip+" :",
+	)
 }
 
 // nft says what nft answers, also that there is nothing.
@@ -274,10 +277,26 @@ func TestConnections(t *testing.T) {
 		ask(t, out)
 		// To itself by another's address: the node sends it back.
 		self := netip.MustParseAddr(ip(2))
-		l.node("nft", fmt.Sprintf("add table inet lab; add chain inet lab pre { type nat hook prerouting priority -100; }; add rule inet lab pre %s daddr %s dnat %s to %s",
-			map[bool]string{true: "ip", false: "ip6"}[self.Is4()], ip(100), map[bool]string{true: "ip", false: "ip6"}[self.Is4()], ip(2)))
-		l.node("nft", fmt.Sprintf("add chain inet lab post { type nat hook postrouting priority 100; }; add rule inet lab post %s saddr %s %s daddr %s masquerade",
-			map[bool]string{true: "ip", false: "ip6"}[self.Is4()], ip(2), map[bool]string{true: "ip", false: "ip6"}[self.Is4()], ip(2)))
+		l.node(
+			"nft",
+			fmt.Sprintf(
+				"add table inet lab; add chain inet lab pre { type nat hook prerouting priority -100; }; add rule inet lab pre %s daddr %s dnat %s to %s",
+				map[bool]string{true: "ip", false: "ip6"}[self.Is4()],
+				ip(100),
+				map[bool]string{true: "ip", false: "ip6"}[self.Is4()],
+				ip(2),
+			),
+		)
+		l.node(
+			"nft",
+			fmt.Sprintf(
+				"add chain inet lab post { type nat hook postrouting priority 100; }; add rule inet lab post %s saddr %s %s daddr %s masquerade",
+				map[bool]string{true: "ip", false: "ip6"}[self.Is4()],
+				ip(2),
+				map[bool]string{true: "ip", false: "ip6"}[self.Is4()],
+				ip(2),
+			),
+		)
 		ask(t, l.dial(t, "pod2", family, net.JoinHostPort(ip(100), "80")))
 		// The node reaches all its pods.
 		ask(t, l.dial(t, "node", family, net.JoinHostPort(ip(2), "80")))

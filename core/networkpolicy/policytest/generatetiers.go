@@ -25,7 +25,9 @@ var (
 		return someSelector.Draw(t, "selector")
 	})
 	someAction = rapid.SampledFrom([]action{
-		policyv1alpha2.ClusterNetworkPolicyRuleActionAccept, policyv1alpha2.ClusterNetworkPolicyRuleActionDeny, policyv1alpha2.ClusterNetworkPolicyRuleActionPass,
+		policyv1alpha2.ClusterNetworkPolicyRuleActionAccept,
+		policyv1alpha2.ClusterNetworkPolicyRuleActionDeny,
+		policyv1alpha2.ClusterNetworkPolicyRuleActionPass,
 	})
 	someClusterPeer = rapid.Custom(func(t *rapid.T) peer {
 		switch rapid.IntRange(0, 9).Draw(t, "peer kind") {
@@ -74,7 +76,10 @@ var (
 			np.Spec.Subject.Namespaces = looseSelector.Draw(t, "subject")
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "ingress rules") {
-			r := policyv1alpha2.ClusterNetworkPolicyIngressRule{Action: someAction.Draw(t, "action"), Protocols: rapid.SliceOfN(someClusterPort, 0, 2).Draw(t, "protocols")}
+			r := policyv1alpha2.ClusterNetworkPolicyIngressRule{
+				Action:    someAction.Draw(t, "action"),
+				Protocols: rapid.SliceOfN(someClusterPort, 0, 2).Draw(t, "protocols"),
+			}
 			for _, p := range rapid.SliceOfN(someClusterPeer, 1, 2).Draw(t, "from") {
 				if p.Namespaces != nil || p.Pods != nil {
 					r.From = append(r.From, policyv1alpha2.ClusterNetworkPolicyIngressPeer{Namespaces: p.Namespaces, Pods: p.Pods})
@@ -95,8 +100,9 @@ var (
 )
 
 const (
-	// ThisNode4 and ThisNode6 are the addresses of the node whose pods are Here.
+	// ThisNode4 is the address of the node whose pods are Here.
 	ThisNode4 = "10.0.1.1"
+	// ThisNode6 is its IPv6 address.
 	ThisNode6 = "fd00:1::1"
 )
 

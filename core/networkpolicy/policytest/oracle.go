@@ -39,8 +39,11 @@ type Node struct {
 // NewWorld is a cluster with nothing in it.
 func NewWorld() World {
 	return World{
-		map[string]labels.Set{}, map[types.NamespacedName]networkpolicy.Pod{}, map[types.NamespacedName]*networkingv1.NetworkPolicy{},
-		map[string]*policyv1alpha2.ClusterNetworkPolicy{}, map[string]Node{},
+		map[string]labels.Set{},
+		map[types.NamespacedName]networkpolicy.Pod{},
+		map[types.NamespacedName]*networkingv1.NetworkPolicy{},
+		map[string]*policyv1alpha2.ClusterNetworkPolicy{},
+		map[string]Node{},
 	}
 }
 
@@ -77,6 +80,7 @@ func (w World) podAllows(k Packet, p *networkpolicy.Pod, peer netip.Addr, d netw
 		return true
 	case policyv1alpha2.ClusterNetworkPolicyRuleActionDeny:
 		return false
+	case policyv1alpha2.ClusterNetworkPolicyRuleActionPass: // to the NetworkPolicies
 	}
 	isolated, allowed := false, k.ToThisNode()
 	for _, np := range w.Policies {

@@ -96,7 +96,8 @@ func (w World) isPeer(one peer, other netip.Addr) bool {
 		return false
 	}
 	for _, p := range w.Pods {
-		if slices.Contains(p.IPs, other) && w.hasSubject(&policyv1alpha2.ClusterNetworkPolicySubject{Namespaces: one.Namespaces, Pods: one.Pods}, &p) {
+		if slices.Contains(p.IPs, other) &&
+			w.hasSubject(&policyv1alpha2.ClusterNetworkPolicySubject{Namespaces: one.Namespaces, Pods: one.Pods}, &p) {
 			return true
 		}
 	}

@@ -278,7 +278,12 @@ func TestOverAServer(t *testing.T) {
 	step(a)
 
 	// b is silent; whoever wants to delete its lease as it was seen does not meet one that has come back.
-	list, err := set.Kube.CoordinationV1().Leases(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{LabelSelector: Label + "=test"})
+	list, err := set.Kube.CoordinationV1().Leases(
+		metav1.NamespaceDefault,
+	).List(
+		t.Context(),
+		metav1.ListOptions{LabelSelector: Label + "=test"},
+	)
 	if err != nil || len(list.Items) != 2 {
 		t.Fatalf("%v: %v", err, list)
 	}
@@ -297,7 +302,13 @@ func TestOverAServer(t *testing.T) {
 	}
 	silence(a, "b")
 	step(a)
-	if _, err := set.Kube.CoordinationV1().Leases(metav1.NamespaceDefault).Get(t.Context(), b.leaseName("b"), metav1.GetOptions{}); err == nil {
+	if _, err := set.Kube.CoordinationV1().Leases(
+		metav1.NamespaceDefault,
+	).Get(
+		t.Context(),
+		b.leaseName("b"),
+		metav1.GetOptions{},
+	); err == nil {
 		t.Error("the lease of who is gone is still there")
 	}
 	b.leave(t.Context())

@@ -341,7 +341,14 @@ func verdict(all []judged, at int) *framework.Status {
 
 // postFilter asks who may still make room. What they say against it is kept for
 // the message.
-func (c *Compiled) postFilter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, in Circumstances, d *Decision) {
+func (c *Compiled) postFilter(
+	ctx context.Context,
+	p *framework.PodInfo,
+	snap *framework.Snapshot,
+	s *search,
+	in Circumstances,
+	d *Decision,
+) {
 	if len(c.post) == 0 {
 		return
 	}

@@ -66,7 +66,10 @@ func (c *Compiled) reclaim(ctx context.Context, p *framework.PodInfo, snap *fram
 	case plan.Err != nil:
 		d.Whole = plan.Err
 	case !plan.Placed:
-		d.PostFilter = append(d.PostFilter, fmt.Sprintf("reclaiming: it would not fit without the %d pods and gangs that may make room.", len(units)))
+		d.PostFilter = append(
+			d.PostFilter,
+			fmt.Sprintf("reclaiming: it would not fit without the %d pods and gangs that may make room.", len(units)),
+		)
 		c.unpromise(p, d)
 	default:
 		d.Nomination = &framework.Nomination{Node: plan.Nodes[0]}

@@ -77,8 +77,9 @@ func (r *Resources) Of(name corev1.ResourceName) int64 {
 		return r.EphemeralStorage
 	case corev1.ResourcePods:
 		return r.Pods
+	default:
+		return r.Scalar[name]
 	}
-	return r.Scalar[name]
 }
 
 // Gang is the group of pods that a pod is placed with.

@@ -290,7 +290,9 @@ func assemble(arch uint32, numbers []uint32) []unix.SockFilter {
 	ret := func(k uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k} }
 	refuse := func(e syscall.Errno) unix.SockFilter { return ret(unix.SECCOMP_RET_ERRNO | uint32(e)) }
 	p := []unix.SockFilter{
-		load(offsetArch), equal(arch, 1), {Code: unix.BPF_JMP | unix.BPF_JA, K: 1}, ret(unix.SECCOMP_RET_KILL_PROCESS),
+		load(offsetArch), equal(arch, 1),
+		{Code: unix.BPF_JMP | unix.BPF_JA, K: 1},
+		ret(unix.SECCOMP_RET_KILL_PROCESS),
 		load(offsetNumber),
 		// Go takes clone where there is no clone3, whose flags are in memory.
 		equal(unix.SYS_CLONE3, 1), refuse(unix.ENOSYS),

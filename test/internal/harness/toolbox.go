@@ -21,7 +21,24 @@ import (
 
 // tools are the names of the toolbox's programs in its image.
 var tools = []string{
-	"block", "cat", "count", "echo", "env", "exit", "fetch", "knock", "listen", "lookup", "owner", "ls", "name", "pods", "serve", "sh", "sleep", "tar",
+	"block",
+	"cat",
+	"count",
+	"echo",
+	"env",
+	"exit",
+	"fetch",
+	"knock",
+	"listen",
+	"lookup",
+	"owner",
+	"ls",
+	"name",
+	"pods",
+	"serve",
+	"sh",
+	"sleep",
+	"tar",
 	"touch",
 }
 

@@ -19,7 +19,7 @@ import (
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/v2/core/runtime"
-	v2 "github.com/containerd/containerd/v2/core/runtime/v2"
+	"github.com/containerd/containerd/v2/core/runtime/v2"
 	"github.com/containerd/containerd/v2/core/sandbox"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
@@ -91,7 +91,7 @@ func (c *controller) load(ctx context.Context) error {
 	if c.boxes, err = readBoxes(filepath.Join(shim.Bundle(), folder)); err != nil {
 		log.G(ctx).WithError(err).Error("find the sandboxes of WebAssembly pods")
 	}
-	c.watch(shim)
+	c.watch(shim) //nolint:contextcheck // it outlives the request
 	return nil
 }
 
@@ -172,7 +172,7 @@ func (c *controller) shim(ctx context.Context, info sandbox.Sandbox) (v2.ShimIns
 	if err != nil {
 		return nil, errors.Join(err, bundle.Delete())
 	}
-	c.watch(shim)
+	c.watch(shim) //nolint:contextcheck // it outlives the request
 	return shim, nil
 }
 
@@ -191,8 +191,12 @@ func (c *controller) Create(ctx context.Context, info sandbox.Sandbox, opts ...s
 		}
 	}
 	// The mode of none is POD, by its number.
-	if users := config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(); users != nil && users.GetMode() == cri.NamespaceMode_POD {
-		return fmt.Errorf("pods with hostUsers: false cannot have the runtime handler wasm-only; give them runtimeClassName: wasm: %w", errdefs.ErrInvalidArgument)
+	if users := config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(); users != nil &&
+		users.GetMode() == cri.NamespaceMode_POD {
+		return fmt.Errorf(
+			"pods with hostUsers: false cannot have the runtime handler wasm-only; give them runtimeClassName: wasm: %w",
+			errdefs.ErrInvalidArgument,
+		)
 	}
 	b := &box{
 		Netns: o.NetNSPath, Sysctls: config.GetLinux().GetSysctls(), Resolv: resolv(config.GetDnsConfig()),
@@ -299,7 +303,12 @@ func (c *controller) Status(ctx context.Context, id string, verbose bool) (sandb
 	if err != nil {
 		return sandbox.ControllerStatus{}, err
 	}
-	st := sandbox.ControllerStatus{SandboxID: id, CreatedAt: b.CreatedAt, State: cri.PodSandboxState_SANDBOX_READY.String(), Pid: uint32(os.Getpid())}
+	st := sandbox.ControllerStatus{
+		SandboxID: id,
+		CreatedAt: b.CreatedAt,
+		State:     cri.PodSandboxState_SANDBOX_READY.String(),
+		Pid:       uint32(os.Getpid()),
+	}
 	select {
 	case <-b.ended:
 		st.State, st.Pid, st.ExitedAt = cri.PodSandboxState_SANDBOX_NOTREADY.String(), 0, b.exitedAt
@@ -337,13 +346,14 @@ func (c *controller) Shutdown(ctx context.Context, id string) error {
 	}
 	delete(c.boxes, id)
 	if err != nil || len(c.boxes) > 0 {
-		return nil //nolint:nilerr // the shim died before
+		return nil // the shim died before
 	}
 	client, ok := shim.Client().(*ttrpc.Client)
 	if !ok {
 		return nil
 	}
-	if _, err := taskapi.NewTTRPCTaskClient(client).Shutdown(ctx, &taskapi.ShutdownRequest{ID: ShimID}); err != nil && !errors.Is(err, ttrpc.ErrClosed) {
+	_, err = taskapi.NewTTRPCTaskClient(client).Shutdown(ctx, &taskapi.ShutdownRequest{ID: ShimID})
+	if err != nil && !errors.Is(err, ttrpc.ErrClosed) {
 		return fmt.Errorf("end the shim of WebAssembly pods: %w", err)
 	}
 	if err := c.shims.Delete(ctx, ShimID); err != nil && !errdefs.IsNotFound(err) {

@@ -25,7 +25,9 @@ import (
 // TestSandboxesAreFoundAgain, but for files that were not finished; one that cannot be read costs no other.
 func TestSandboxesAreFoundAgain(t *testing.T) {
 	dir := t.TempDir()
-	text, err := json.Marshal(&box{Netns: "/run/netns/a", Sysctls: map[string]string{"net.core.somaxconn": "1"}, Resolv: "nameserver 10.0.0.10\n"})
+	text, err := json.Marshal(
+		&box{Netns: "/run/netns/a", Sysctls: map[string]string{"net.core.somaxconn": "1"}, Resolv: "nameserver 10.0.0.10\n"},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +40,8 @@ func TestSandboxesAreFoundAgain(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "read the sandbox c:") || strings.Contains(err.Error(), ".b") {
 		t.Errorf("what is wrong: %v", err)
 	}
-	if a := boxes["a"]; len(boxes) != 1 || a == nil || a.Netns != "/run/netns/a" || a.Sysctls["net.core.somaxconn"] != "1" || a.Resolv != "nameserver 10.0.0.10\n" {
+	if a := boxes["a"]; len(boxes) != 1 || a == nil || a.Netns != "/run/netns/a" || a.Sysctls["net.core.somaxconn"] != "1" ||
+		a.Resolv != "nameserver 10.0.0.10\n" {
 		t.Errorf("found %v", boxes)
 	}
 	if boxes, err := readBoxes(filepath.Join(dir, "nowhere")); err == nil || boxes == nil {
@@ -48,7 +51,9 @@ func TestSandboxesAreFoundAgain(t *testing.T) {
 
 // TestNamesOfAPod are those that its configuration has.
 func TestNamesOfAPod(t *testing.T) {
-	got := resolv(&cri.DNSConfig{Searches: []string{"a.svc", "svc"}, Servers: []string{"10.0.0.10", "10.0.0.11"}, Options: []string{"ndots:5"}})
+	got := resolv(
+		&cri.DNSConfig{Searches: []string{"a.svc", "svc"}, Servers: []string{"10.0.0.10", "10.0.0.11"}, Options: []string{"ndots:5"}},
+	)
 	if want := "search a.svc svc\nnameserver 10.0.0.10\nnameserver 10.0.0.11\noptions ndots:5\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

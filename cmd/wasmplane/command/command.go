@@ -36,7 +36,7 @@ var Version = "unknown"
 // Main runs the command line and returns the process's exit code.
 func Main(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "kubectl" {
-		return runKubectl(args[1:])
+		return runKubectl(args[1:], stderr)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

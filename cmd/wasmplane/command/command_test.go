@@ -26,6 +26,7 @@ func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 }
 
 func TestMistakesAreAnsweredWithWhatToDo(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.yaml")
 	if err := os.WriteFile(bad, []byte("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nnode:\n  mod: real\n"), 0o600); err != nil {
@@ -51,6 +52,7 @@ func TestMistakesAreAnsweredWithWhatToDo(t *testing.T) {
 		{"statu", "did you mean status?"},
 		{"plugin frobnicate", `unknown command "frobnicate" for "wasmplane plugin"; see: wasmplane plugin --help`},
 		{"stop all", `takes no arguments, found "all"; usage: wasmplane stop`},
+		{"kubectl --data-dir " + dir + " get pods", "holds no cluster; start one with: wasmplane up"},
 		{"trace pod/a --data-dir " + dir, "holds no cluster; start one with: wasmplane up"},
 		{"plugin list --data-dir " + dir, "holds no cluster; start one with: wasmplane up"},
 		{"webhook", "--kubeconfig is missing: that of the cluster to serve"},

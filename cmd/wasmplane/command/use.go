@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -44,9 +45,9 @@ import (
 )
 
 // runKubectl is the real kubectl, with the default cluster's kubeconfig where the
-// user names none.
-func runKubectl(args []string) int {
-	dir := datadir.Default()
+// user names none. Where a data directory is named that has no cluster, nothing else is asked.
+func runKubectl(args []string, stderr io.Writer) int {
+	dir, named := datadir.Default(), true
 	if d := os.Getenv("WASMPLANE_DATA_DIR"); d != "" {
 		dir = datadir.Dir(d)
 	}
@@ -54,10 +55,16 @@ func runKubectl(args []string) int {
 		dir, args = datadir.Dir(args[1]), args[2:]
 	} else if len(args) > 0 && strings.HasPrefix(args[0], "--data-dir=") {
 		dir, args = datadir.Dir(strings.TrimPrefix(args[0], "--data-dir=")), args[1:]
+	} else {
+		named = false
 	}
 	if os.Getenv("KUBECONFIG") == "" {
-		if _, err := os.Stat(dir.Kubeconfig()); err == nil {
+		switch _, err := os.Stat(dir.Kubeconfig()); {
+		case err == nil:
 			_ = os.Setenv("KUBECONFIG", dir.Kubeconfig())
+		case named && errors.Is(err, fs.ErrNotExist) && !slices.ContainsFunc(args, namesServer):
+			fmt.Fprintf(stderr, "error: %s holds no cluster; start one with: wasmplane up --data-dir %s\n", dir, dir)
+			return 1
 		}
 	}
 	os.Args = append([]string{"kubectl"}, args...)
@@ -67,6 +74,11 @@ func runKubectl(args []string) int {
 		return 1
 	}
 	return 0
+}
+
+// namesServer tells an argument of kubectl that says whom to ask.
+func namesServer(arg string) bool {
+	return strings.HasPrefix(arg, "--kubeconfig") || strings.HasPrefix(arg, "--server") || arg == "-s"
 }
 
 // kubectlFor is kubectl with its defaults, which reaches the server of the data

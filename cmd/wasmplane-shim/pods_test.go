@@ -27,8 +27,8 @@ func pods(t *testing.T) *podTasks {
 	return &podTasks{bundle: t.TempDir(), publisher: silent{}, tasks: map[string]*podTask{}, byPID: map[int]*podTask{}}
 }
 
-// TestACellHasWhatTheContainerDeclares: its mounts but those of the kernel, the module and its code, the pod's names, and no rights that a module
-// has no use for.
+// TestACellHasWhatTheContainerDeclares: its mounts but those of the kernel, the module and its code, the pod's names, and no rights
+// that a module has no use for.
 func TestACellHasWhatTheContainerDeclares(t *testing.T) {
 	limit := int64(64 << 20)
 	spec := specs.Spec{

@@ -10,8 +10,8 @@
 //
 //	wasm cell
 //
-// with a line of JSON on descriptor 3 that has a cell.Config, the workload.Config, the arguments and the environment; the module runs after a second
-// line. Before that, outside of the container and with even fewer rights, it calls
+// with a line of JSON on descriptor 3 that has a cell.Config, the workload.Config, the arguments and the environment; the module runs
+// after a second line. Before that, outside of the container and with even fewer rights, it calls
 //
 //	wasm compile DIRECTORY < MODULE > ARCHIVE
 //

@@ -98,7 +98,9 @@ tier: Admin
 priority: 0
 subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {pod: b}}}}
 egress:
-- {action: Accept, to: [{pods: {namespaceSelector: {matchLabels: {ns: z}}, podSelector: {}}}], protocols: [{tcp: {destinationPort: {number: 80}}}]}
+- action: Accept
+  to: [{pods: {namespaceSelector: {matchLabels: {ns: z}}, podSelector: {}}}]
+  protocols: [{tcp: {destinationPort: {number: 80}}}]
 - {action: Deny, to: [{networks: [0.0.0.0/0]}]}
 `, "", func(from, to spot, proto string, port uint16) bool {
 			return from.pod != "b" || to.ns == "z" && tcp80(proto, port)
@@ -119,7 +121,10 @@ ingress: [{action: Deny, from: [{namespaces: {}}]}]
 tier: Admin
 priority: 10
 subject: {namespaces: {matchLabels: {ns: w}}}
-ingress: [{action: Accept, from: [{namespaces: {matchLabels: {ns: x}}}], protocols: [{tcp: {destinationPort: {range: {start: 79, end: 80}}}}]}]
+ingress:
+- action: Accept
+  from: [{namespaces: {matchLabels: {ns: x}}}]
+  protocols: [{tcp: {destinationPort: {range: {start: 79, end: 80}}}}]
 `, "", func(from, to spot, proto string, port uint16) bool {
 			return to.ns == "w" && from.ns == "x" && tcp80(proto, port)
 		}},
@@ -152,7 +157,9 @@ ingress: [{action: Deny, from: [{namespaces: {}}]}]
 tier: Baseline
 priority: 0
 subject: {namespaces: {}}
-ingress: [{action: Accept, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {pod: c}}}}]}, {action: Deny, from: [{namespaces: {}}]}]
+ingress:
+- {action: Accept, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {pod: c}}}}]}
+- {action: Deny, from: [{namespaces: {}}]}
 `, "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {matchLabels: {ns: w}}}]}]}", func(from, to spot, _ string, _ uint16) bool {
 			if to.ns == "x" {
 				return from.ns == "w"

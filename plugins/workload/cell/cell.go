@@ -310,7 +310,8 @@ func assemble(arch uint32, numbers []uint32) []unix.SockFilter {
 	return append(p, refuse(unix.EPERM))
 }
 
-const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET | unix.CLONE_NEWUSER | unix.CLONE_NEWCGROUP
+const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET |
+	unix.CLONE_NEWUSER | unix.CLONE_NEWCGROUP
 
 // allowed are the system calls of Go's runtime, and of files and sockets.
 var allowed = []uint32{

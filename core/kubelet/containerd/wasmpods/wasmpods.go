@@ -72,8 +72,8 @@ func newController(root, state string, shims *v2.ShimManager) *controller {
 	return &controller{root: root, state: state, shims: shims, boxes: map[string]*box{}}
 }
 
-// load finds the shim and the sandboxes of a containerd before this one. What cannot be read is lost and said: an error would leave the node
-// without containers of any kind.
+// load finds the shim and the sandboxes of a containerd before this one. What cannot be read is lost and said: an error would leave the
+// node without containers of any kind.
 func (c *controller) load(ctx context.Context) error {
 	for _, dir := range []string{c.root, c.state} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

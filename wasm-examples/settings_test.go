@@ -18,6 +18,23 @@ import (
 // Settings that make no sense are refused when the plugin is loaded, with what is wrong and where.
 func TestWrongSettingsAreRefused(t *testing.T) {
 	for name, wrong := range map[string]map[string]string{
+		"fair-shares": {
+			`{}`:                                                            `queues: found 0, expected 1 to 200`,
+			`{queues: []}`:                                                  `queues: found 0, expected 1 to 200`,
+			`{queues: [{weight: 2}]}`:                                       `queues[0]: name: a queue needs one`,
+			`{queues: [{name: a}, {name: a}]}`:                              `queues[1]: name: two queues are named "a"`,
+			`{queues: [{name: a, weight: 0}]}`:                              `queues[0]: weight: expected a number above 0`,
+			`{queues: [{name: a, weight: -1}]}`:                             `queues[0]: weight: expected`,
+			`{queues: [{name: a, weight: heavy}]}`:                          `queues[0]: weight: expected`,
+			`{queues: [{name: a, weight: 1, quota: {cpu: 1}}]}`:             `queues[0]: it has a quota and a weight`,
+			`{queues: [{name: a, quota: {cpu: 1}}, {name: b}]}`:             `queues[1]: all queues have a quota, or all have a weight`,
+			`{queues: [{name: a, quota: {cpu: lots}}]}`:                     `queues[0]: quota: cpu: found "lots", expected a quantity`,
+			`{queues: [{name: a, quota: {cpu: -1}}]}`:                       `queues[0]: quota: cpu: found "-1", expected`,
+			`{queues: [{name: a, quota: {cpu: 4}, limit: {cpu: 2}}]}`:       `queues[0]: limit: 2 of cpu is less than the quota, 4`,
+			`{resources: [cpu], queues: [{name: a, limit: {memory: 1Gi}}]}`: `queues[0]: limit: memory is not among the shared resources`,
+			`{queues: [{name: a, members: [x]}, {name: b, members: [x]}]}`:  `queues[1]: members: "x" belongs to queue a`,
+			`{default: c, queues: [{name: a}, {name: b}]}`:                  `default: no queue is named "c"; there are a, b`,
+		},
 		"gpu-fragmentation": {
 			`{resource: ""}`:                                  `resource: expected the name`,
 			`{workloads: []}`:                                 `workloads: found 0, expected 1 to 32`,

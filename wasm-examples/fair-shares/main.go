@@ -28,9 +28,8 @@ func amount(v wasmplane.Value, r resource) int64 {
 // cluster is what there is to be shared, by resource: what pods of no queue have is not.
 type cluster struct {
 	there []int64
-	// short are resources of which the quotas promise more than there is.
-	short []string
-	// parts of what is promised that there is, at most 1; nil with weights.
+	// parts of what the quotas promise that there is, at most 1: where they promise more, all are
+	// reduced in proportion. Nil with weights.
 	parts []float64
 }
 
@@ -44,22 +43,13 @@ func look(in wasmplane.Input) cluster {
 		return c
 	}
 	c.parts = make([]float64, len(resources))
-	for i, r := range resources {
+	for i := range resources {
 		var promised int64
 		for q := range queues {
 			promised += queues[q].quota[i]
 		}
 		if c.parts[i] = 1; promised > c.there[i] {
 			c.parts[i] = float64(c.there[i]) / float64(promised)
-			c.short = append(
-				c.short,
-				fmt.Sprintf(
-					"the quotas of %s add up to %s and the cluster has %s for them, so that all are reduced in proportion",
-					r.name,
-					r.text(promised),
-					r.text(c.there[i]),
-				),
-			)
 		}
 	}
 	return c

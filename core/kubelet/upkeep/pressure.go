@@ -6,7 +6,6 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/types"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/evict"
 )
@@ -25,6 +24,7 @@ func (k *Keeper) relieve(ctx context.Context) {
 			k.cfg.Pods.Evict(uid, msg)
 		}
 	}
+	k.bound(ctx)
 	facts, err := k.cfg.Host.Facts(ctx)
 	if err != nil || len(facts.Short) == 0 || k.cfg.Pods.Evicting() {
 		return
@@ -45,13 +45,9 @@ func (k *Keeper) relieve(ctx context.Context) {
 // usage of memory by the pods that run. Where it is the disk that is short, who
 // uses most memory goes just as well as any: usage of the disk is not measured.
 func (k *Keeper) usage(ctx context.Context) ([]evict.Usage, error) {
-	list, err := k.cfg.Engine.Stats(ctx)
+	byUID, err := k.stats(ctx)
 	if err != nil {
 		return nil, err
-	}
-	byUID := map[types.UID]*cri.PodSandboxStats{}
-	for _, s := range list {
-		byUID[types.UID(s.GetAttributes().GetMetadata().GetUid())] = s
 	}
 	var out []evict.Usage
 	for _, p := range k.cfg.Pods.Running() {

@@ -5,12 +5,11 @@ package volume
 import (
 	"context"
 	"fmt"
-	"io/fs"
-	"path/filepath"
-	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/diskusage"
 )
 
 // Exceeded are the pods whose emptyDir volumes on disk hold more than their
@@ -33,7 +32,7 @@ func (m *Manager) Exceeded(ctx context.Context) map[types.UID]string {
 				continue
 			}
 			limit := v.EmptyDir.SizeLimit
-			if diskUsage(ctx, m.request(p, v, &emptyDir{}).Dir, limit.Value()) > limit.Value() {
+			if diskusage.Of(ctx, m.request(p, v, &emptyDir{}).Dir, limit.Value()) > limit.Value() {
 				out[p.UID] = fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit.String())
 			}
 		}
@@ -41,31 +40,13 @@ func (m *Manager) Exceeded(ctx context.Context) map[types.UID]string {
 	return out
 }
 
-// diskUsage counts the blocks that a directory takes, and stops once they are more than enough.
-func diskUsage(ctx context.Context, dir string, enough int64) (total int64) {
-	const block = 512
-	seen := map[uint64]bool{}
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil //nolint:nilerr // files come and go while we count
+// OnDisk is what a pod's emptyDir volumes on disk hold, in bytes; counting stops once it is more than enough.
+func (m *Manager) OnDisk(ctx context.Context, p *corev1.Pod, enough int64) (total int64) {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault && total <= enough {
+			total += diskusage.Of(ctx, m.request(p, v, &emptyDir{}).Dir, enough-total)
 		}
-		if ctx.Err() != nil || total > enough {
-			return fs.SkipAll
-		}
-		info, err := d.Info()
-		if err != nil {
-			return nil //nolint:nilerr // as above
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			if st.Nlink > 1 && !d.IsDir() {
-				if seen[st.Ino] {
-					return nil
-				}
-				seen[st.Ino] = true
-			}
-			total += st.Blocks * block
-		}
-		return nil
-	})
+	}
 	return total
 }

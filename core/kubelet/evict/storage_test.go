@@ -34,21 +34,29 @@ func TestOverStorage(t *testing.T) {
 		{"no limit", corev1.PodSpec{Containers: []corev1.Container{container("a", "")}}, map[string]int64{"a": 1 << 40}, 1 << 40, ""},
 		{"at the limit", corev1.PodSpec{Containers: []corev1.Container{container("a", "4Mi")}}, map[string]int64{"a": 3 * mi}, mi, ""},
 		{
-			"files and volumes together", corev1.PodSpec{Containers: []corev1.Container{container("a", "4Mi")}},
-			map[string]int64{"a": 3 * mi}, mi + 1,
+			"files and volumes together",
+			corev1.PodSpec{Containers: []corev1.Container{container("a", "4Mi")}},
+			map[string]int64{"a": 3 * mi},
+			mi + 1,
 			`Pod ephemeral local storage usage exceeds the total limit of containers 4Mi. `,
 		},
 		{
-			"one container beyond its own", corev1.PodSpec{Containers: []corev1.Container{container("a", "1Mi"), container("b", "8Mi")}},
-			map[string]int64{"a": 2 * mi}, 0, `Container a exceeded its local ephemeral storage limit "1Mi". `,
+			"one container beyond its own",
+			corev1.PodSpec{Containers: []corev1.Container{container("a", "1Mi"), container("b", "8Mi")}},
+			map[string]int64{"a": 2 * mi},
+			0, `Container a exceeded its local ephemeral storage limit "1Mi". `,
 		},
 		{
-			"a sidecar", corev1.PodSpec{InitContainers: []corev1.Container{sidecar}, Containers: []corev1.Container{container("a", "8Mi")}},
-			map[string]int64{"proxy": 3 * mi}, 0, `Container proxy exceeded its local ephemeral storage limit "2Mi". `,
+			"a sidecar",
+			corev1.PodSpec{InitContainers: []corev1.Container{sidecar}, Containers: []corev1.Container{container("a", "8Mi")}},
+			map[string]int64{"proxy": 3 * mi},
+			0, `Container proxy exceeded its local ephemeral storage limit "2Mi". `,
 		},
 		{
 			"one that the node cannot do without",
-			corev1.PodSpec{Priority: &critical, Containers: []corev1.Container{container("a", "1Mi")}}, map[string]int64{"a": 9 * mi}, 0, "",
+			corev1.PodSpec{Priority: &critical, Containers: []corev1.Container{container("a", "1Mi")}},
+			map[string]int64{"a": 9 * mi},
+			0, "",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

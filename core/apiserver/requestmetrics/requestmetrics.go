@@ -38,12 +38,12 @@ func New(r prometheus.Registerer, reads, writes *atomic.Int64) (*Metrics, error)
 			Name: "apiserver_request_total",
 			Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
 		}, []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"}),
-		durations: prometheus.NewHistogramVec(histogram(prometheus.HistogramOpts{
+		durations: prometheus.NewHistogramVec(native(prometheus.HistogramOpts{
 			Name:    "apiserver_request_duration_seconds",
 			Help:    "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
 			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
 		}), []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}),
-		sizes: prometheus.NewHistogramVec(histogram(prometheus.HistogramOpts{
+		sizes: prometheus.NewHistogramVec(native(prometheus.HistogramOpts{
 			Name:    "apiserver_response_sizes",
 			Help:    "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
 			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
@@ -86,13 +86,6 @@ func New(r prometheus.Registerer, reads, writes *atomic.Int64) (*Metrics, error)
 		}
 	}
 	return m, nil
-}
-
-// histogram has native buckets too, as upstream's: who asks for the figures in protobuf gets both kinds, who asks for
-// text the classic ones.
-func histogram(o prometheus.HistogramOpts) prometheus.HistogramOpts {
-	o.NativeHistogramBucketFactor, o.NativeHistogramMaxBucketNumber = 1.1, 160
-	return o
 }
 
 // native gives a histogram native buckets too, as upstream's have: who asks for the figures in protobuf gets both kinds,

@@ -157,7 +157,7 @@ func exists(path string) bool {
 // a former boot has left there is no state.
 func (c Config) chooseStateDir(ctx context.Context) error {
 	dir, short := c.privateStateDir(), c.shortStateDir()
-	if !mapsUsers(ctx, c.Runc) || exists(short) {
+	if exists(short) {
 		return nil
 	}
 	if was, err := os.ReadFile(filepath.Join(dir, bootFile)); err == nil && string(was) == bootID() {
@@ -165,6 +165,9 @@ func (c Config) chooseStateDir(ctx context.Context) error {
 	}
 	if mounts, err := linuxhost.MountsBelow(dir); err != nil || len(mounts) > 0 {
 		return err
+	}
+	if !mapsUsers(ctx, c.Runc) {
+		return nil
 	}
 	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(short, 0o711)); err != nil {
 		return fmt.Errorf("make the directory of containerd's state: %w", err)

@@ -209,10 +209,10 @@ func (s *podTasks) create(ctx context.Context, r *taskapi.CreateTaskRequest) (_ 
 	if err != nil {
 		return nil, err
 	}
-	if err := t.start(s.engine, box, s.note(t)); err != nil {
+	if err := t.start(s.engine, box, s.track(t)); err != nil {
 		return nil, fmt.Errorf("start the module's process: %w", err)
 	}
-	if err := t.tell(config, spec.Process); err != nil {
+	if err := t.configure(config, spec.Process); err != nil {
 		// Its end is waited for: with it in there, its cgroup could not be removed.
 		return nil, errors.Join(fmt.Errorf("isolate the module's process: %w", err), t.cmd.Process.Kill(), waitFor(ctx, t.exited))
 	}
@@ -222,8 +222,8 @@ func (s *podTasks) create(ctx context.Context, r *taskapi.CreateTaskRequest) (_ 
 	return t, nil
 }
 
-// note begins a process so that its end is found to be the container's, however soon that is.
-func (s *podTasks) note(t *podTask) func(begin func() error) error {
+// track begins a process so that its end is found to be the container's, however soon that is.
+func (s *podTasks) track(t *podTask) func(begin func() error) error {
 	return func(begin func() error) error {
 		s.starts.Lock()
 		defer s.starts.Unlock()

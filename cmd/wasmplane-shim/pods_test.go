@@ -15,6 +15,8 @@ import (
 	"github.com/containerd/containerd/v2/core/events"
 	"github.com/opencontainers/go-digest"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/wasmplane/wasmplane/plugins/workload/cell"
 )
 
 // silent takes events.
@@ -48,17 +50,17 @@ func TestACellHasWhatTheContainerDeclares(t *testing.T) {
 		Linux: &specs.Linux{Resources: &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}},
 	}
 	task := &podTask{id: "c", bundle: t.TempDir(), root: "/root"}
-	c, err := task.cellOf(&spec, "/blobs/module", "/cache/code", podSandbox{Resolv: "nameserver 10.0.0.10\n"})
+	c, err := task.processOf(&spec, "/blobs/module", "/cache/code", podSandbox{Resolv: "nameserver 10.0.0.10\n"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	resolv := filepath.Join(task.bundle, "resolv.conf")
-	want := []cellMount{
-		{"/volumes/data", "/data", true},
-		{"/volumes/log", "/dev/termination-log", false},
-		{resolv, "/etc/resolv.conf", true},
-		{"/blobs/module", moduleFile, true},
-		{"/cache/code", codeDirectory, true},
+	want := []cell.Mount{
+		{Source: "/volumes/data", At: "/data", ReadOnly: true},
+		{Source: "/volumes/log", At: "/dev/termination-log"},
+		{Source: resolv, At: "/etc/resolv.conf", ReadOnly: true},
+		{Source: "/blobs/module", At: moduleFile, ReadOnly: true},
+		{Source: "/cache/code", At: codeDirectory, ReadOnly: true},
 	}
 	if !slices.Equal(c.Mounts, want) {
 		t.Errorf("mounts\n%v, want\n%v", c.Mounts, want)
@@ -68,7 +70,7 @@ func TestACellHasWhatTheContainerDeclares(t *testing.T) {
 		t.Errorf("the process is %+v", c)
 	}
 	if c.Workload.Memory != limit || c.Workload.Module != moduleFile || len(c.Workload.Listen) != 1 ||
-		!slices.Equal(c.Rlimits, []cellRlimit{{"RLIMIT_NOFILE", 5, 6}}) {
+		!slices.Equal(c.Rlimits, []cell.Rlimit{{Type: "RLIMIT_NOFILE", Soft: 5, Hard: 6}}) {
 		t.Errorf("the module is told %+v", c.Workload)
 	}
 	if text, err := os.ReadFile(resolv); err != nil || string(text) != "nameserver 10.0.0.10\n" {

@@ -23,6 +23,8 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/plugins/workload/cell"
 )
 
 const cgroupFile = "wasm-cgroup" // in a container's bundle: the path of its cgroup
@@ -51,31 +53,12 @@ type podTask struct {
 	exitedAt time.Time
 }
 
-// cell is what the engine is told of its isolation (plugins/workload/cell, Config).
-type cell struct {
-	Root         string       `json:"root"`
-	ReadOnly     bool         `json:"readOnly,omitempty"`
-	Mounts       []cellMount  `json:"mounts,omitempty"`
-	UID          uint32       `json:"uid"`
-	GID          uint32       `json:"gid"`
-	Groups       []uint32     `json:"groups,omitempty"`
-	Capabilities []string     `json:"capabilities,omitempty"`
-	Rlimits      []cellRlimit `json:"rlimits,omitempty"`
-	Workload     workload     `json:"workload"`
-	Args         []string     `json:"args"`
-	Env          []string     `json:"env"`
-}
-
-type cellMount struct {
-	Source   string `json:"source"`
-	At       string `json:"at"`
-	ReadOnly bool   `json:"readOnly,omitempty"`
-}
-
-type cellRlimit struct {
-	Type string `json:"type"`
-	Soft uint64 `json:"soft"`
-	Hard uint64 `json:"hard"`
+// process is what the engine is told: how to isolate itself, and what to run.
+type process struct {
+	cell.Config
+	Workload workload `json:"workload"`
+	Args     []string `json:"args"`
+	Env      []string `json:"env"`
 }
 
 // prepare makes what the process needs: its root, its cgroup, and what it is told.
@@ -85,49 +68,45 @@ func (t *podTask) prepare(
 	engine string,
 	spec *specs.Spec,
 	box podSandbox,
-) (cell, error) {
+) (process, error) {
 	module, err := blob(os.Getenv(contentVariable), spec.Annotations[wasmAnnotation])
 	if err != nil {
-		return cell{}, err
+		return process{}, err
 	}
 	code := compiled(ctx, engine, func(read func(*os.File) error) error {
 		return withModule(ctx, r, module, spec.Process.Args, read)
 	})
-	c, err := t.cellOf(spec, module, code, box)
+	c, err := t.processOf(spec, module, code, box)
 	if err != nil {
-		return cell{}, err
+		return process{}, err
 	}
 	if err := t.mountRoot(r); err != nil {
-		return cell{}, err
+		return process{}, err
 	}
 	return c, t.makeCgroup(spec.Linux)
 }
 
-// cellOf is the isolation that the configuration asks for, less what a module has no use for.
-func (t *podTask) cellOf(spec *specs.Spec, module, code string, box podSandbox) (cell, error) {
+// processOf is what the configuration asks for, less what a module has no use for.
+func (t *podTask) processOf(spec *specs.Spec, module, code string, box podSandbox) (process, error) {
 	restrict(spec)
 	w := workload{Mounts: volumes(spec.Mounts), Listen: ports(spec.Annotations[portsAnnotation])}
 	if r := spec.Linux.Resources; r != nil && r.Memory != nil && r.Memory.Limit != nil {
 		w.Memory = max(*r.Memory.Limit, 0)
 	}
-	c := cell{
-		Root:   t.root,
-		UID:    spec.Process.User.UID,
-		GID:    spec.Process.User.GID,
-		Groups: spec.Process.User.AdditionalGids,
-		Args:   spec.Process.Args,
-		Env:    spec.Process.Env,
-	}
+	c := process{Args: spec.Process.Args, Env: spec.Process.Env}
+	c.Root, c.UID, c.GID, c.Groups = t.root, spec.Process.User.UID, spec.Process.User.GID, spec.Process.User.AdditionalGids
 	c.ReadOnly = spec.Root != nil && spec.Root.Readonly
 	if spec.Process.Capabilities != nil {
 		c.Capabilities = spec.Process.Capabilities.Effective
 	}
 	for _, l := range spec.Process.Rlimits {
-		c.Rlimits = append(c.Rlimits, cellRlimit{l.Type, l.Soft, l.Hard})
+		c.Rlimits = append(c.Rlimits, cell.Rlimit{Type: l.Type, Soft: l.Soft, Hard: l.Hard})
 	}
 	for _, m := range spec.Mounts {
 		if slices.Contains(w.Mounts, filepath.Clean(m.Destination)) {
-			c.Mounts = append(c.Mounts, cellMount{m.Source, filepath.Clean(m.Destination), slices.Contains(m.Options, "ro")})
+			c.Mounts = append(c.Mounts, cell.Mount{
+				Source: m.Source, At: filepath.Clean(m.Destination), ReadOnly: slices.Contains(m.Options, "ro"),
+			})
 		}
 	}
 	if box.Resolv != "" && !slices.Contains(w.Mounts, "/etc/resolv.conf") {
@@ -138,16 +117,16 @@ func (t *podTask) cellOf(spec *specs.Spec, module, code string, box podSandbox) 
 		if err := os.Chmod(file, 0o644); err != nil { // whatever the shim's mask
 			return c, err
 		}
-		c.Mounts = append(c.Mounts, cellMount{file, "/etc/resolv.conf", true})
+		c.Mounts = append(c.Mounts, cell.Mount{Source: file, At: "/etc/resolv.conf", ReadOnly: true})
 		w.Mounts = append(w.Mounts, "/etc/resolv.conf")
 	}
 	if module != "" {
 		w.Module = moduleFile
-		c.Mounts = append(c.Mounts, cellMount{module, moduleFile, true})
+		c.Mounts = append(c.Mounts, cell.Mount{Source: module, At: moduleFile, ReadOnly: true})
 	}
 	if code != "" {
 		w.Cache = codeDirectory
-		c.Mounts = append(c.Mounts, cellMount{code, codeDirectory, true})
+		c.Mounts = append(c.Mounts, cell.Mount{Source: code, At: codeDirectory, ReadOnly: true})
 	}
 	c.Workload = w
 	return c, nil
@@ -188,9 +167,9 @@ func (t *podTask) makeCgroup(l *specs.Linux) error {
 	return nil
 }
 
-// start makes the process, in the pod's network and in namespaces of its own. It waits to hear what it is (tell). note is called
-// before anybody can hear of its end.
-func (t *podTask) start(engine string, box podSandbox, note func(begin func() error) error) error {
+// start makes the process, in the pod's network and in namespaces of its own. It waits to hear what it is (configure). track is
+// called with what begins it, before anybody can hear of its end.
+func (t *podTask) start(engine string, box podSandbox, track func(begin func() error) error) error {
 	theirs, gate, err := os.Pipe()
 	if err != nil {
 		return err
@@ -225,7 +204,7 @@ func (t *podTask) start(engine string, box podSandbox, note func(begin func() er
 		defer cgroup.Close()
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
 	}
-	err = note(func() error {
+	err = track(func() error {
 		if err := inNetwork(box, cmd.Start); err != nil {
 			return err
 		}
@@ -238,8 +217,8 @@ func (t *podTask) start(engine string, box podSandbox, note func(begin func() er
 	return nil
 }
 
-// tell puts the process into its cgroup, and tells it what it is. It does nothing before that.
-func (t *podTask) tell(c cell, p *specs.Process) error {
+// configure puts the process into its cgroup, and tells it what it is. It does nothing before that.
+func (t *podTask) configure(c process, p *specs.Process) error {
 	text, err := json.Marshal(c)
 	if err != nil {
 		return err

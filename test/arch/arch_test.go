@@ -158,7 +158,7 @@ var mayImport = map[string]string{
 	"plugins/...":                     "plugins/...",
 	"sdk/...":                         "sdk/...",
 	"wasm-examples/...":               "sdk/...",
-	"cmd/wasmplane-shim/...":          "core/run",
+	"cmd/wasmplane-shim/...":          "core/run plugins/workload/cell",
 	"cmd/wasmplane-cni/...":           "",
 	"cmd/wasmplane-wasm":              "plugins/workload plugins/workload/cell",
 	"cmd/wasmplane-hello/...":         "",

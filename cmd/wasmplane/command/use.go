@@ -62,9 +62,11 @@ func runKubectl(args []string, stderr io.Writer) int {
 		switch _, err := os.Stat(dir.Kubeconfig()); {
 		case err == nil:
 			_ = os.Setenv("KUBECONFIG", dir.Kubeconfig())
-		case named && errors.Is(err, fs.ErrNotExist) && !slices.ContainsFunc(args, namesServer):
-			fmt.Fprintf(stderr, "error: %s holds no cluster; start one with: wasmplane up --data-dir %s\n", dir, dir)
-			return 1
+		case named && !slices.ContainsFunc(args, namesServer):
+			if _, err := dir.ReadState(); err != nil {
+				fmt.Fprintln(stderr, "error:", err)
+				return 1
+			}
 		}
 	}
 	os.Args = append([]string{"kubectl"}, args...)

@@ -115,8 +115,11 @@ func Units(snap *framework.Snapshot, groups *Groups, priority int32,
 	return protectedFirst(units, protected)
 }
 
-// protectedFirst puts units first whose removal violates a rule.
+// protectedFirst puts units first whose removal violates a rule; protected is nil where there are no rules.
 func protectedFirst(units []Unit, protected func([][]*framework.PodInfo) ([]bool, error)) ([]Unit, error) {
+	if protected == nil {
+		return units, nil
+	}
 	pods := make([][]*framework.PodInfo, len(units))
 	for i, u := range units {
 		for _, v := range u {

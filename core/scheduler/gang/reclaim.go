@@ -5,6 +5,7 @@ package gang
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +36,7 @@ func (c *Claim) Units(snap *framework.Snapshot) ([]Unit, error) {
 		slices.SortStableFunc(units, rank)
 		may = append(may, borrowed(units, a)...)
 	}
-	may, err := c.protect(may)
+	may, err := protectedFirst(may, c.Protected)
 	return append(may, leaving...), err
 }
 
@@ -77,25 +78,13 @@ func (c *Claim) collect(snap *framework.Snapshot) (groups map[string][]Unit, lea
 	return groups, leaving
 }
 
-// protect puts units first whose removal violates a rule.
-func (c *Claim) protect(units []Unit) ([]Unit, error) {
-	if c.Protected == nil {
-		return units, nil
-	}
-	return protectedFirst(units, c.Protected)
-}
-
 // borrowed are the units of a group that may go. A unit keeps its place if it fits into what the
 // group keeps beside all that are more important and keep theirs.
 func borrowed(units []Unit, a *framework.Allowance) (may []Unit) {
-	left := make(map[corev1.ResourceName]int64, len(a.Keep))
-	for name, n := range a.Keep {
-		left[name] = n
-	}
+	left := maps.Clone(a.Keep)
 	for _, u := range units {
-		priority := u.priority()
-		stays := a.Keep == nil || u.fits(left)
-		if a.Keep != nil && stays {
+		priority, stays := u.priority(), u.fits(left)
+		if stays {
 			for _, v := range u {
 				for name := range left {
 					left[name] -= v.Pod.Requests.Of(name)

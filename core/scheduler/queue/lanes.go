@@ -74,12 +74,16 @@ func (q *Queue) rankLanes(ctx context.Context) {
 	if q.cfg.LaneRank == nil {
 		return
 	}
-	heads := map[string]*framework.PodInfo{}
+	var heads map[string]*framework.PodInfo // none where no pod has a lane, as is usual
 	q.mu.Lock()
 	for lane, h := range q.ready.all {
-		if lane != "" {
-			heads[lane] = (*h)[0].Info
+		if lane == "" {
+			continue
 		}
+		if heads == nil {
+			heads = make(map[string]*framework.PodInfo, len(q.ready.all))
+		}
+		heads[lane] = (*h)[0].Info
 	}
 	q.mu.Unlock()
 	for _, lane := range slices.Sorted(maps.Keys(heads)) {

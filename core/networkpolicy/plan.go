@@ -178,7 +178,7 @@ func (p *Plan) SetPod(now Pod) {
 			p.choose(key, np, old, p.selects(np, old))
 		}
 	}
-	p.note(old)
+	p.listHere(old)
 	p.stale[old] = true
 }
 
@@ -202,8 +202,8 @@ func (p *Plan) RemovePod(key types.NamespacedName) {
 	take(p.pods, key)
 }
 
-// note keeps the list of this node's pods.
-func (p *Plan) note(on *pod) {
+// listHere keeps the list of this node's pods.
+func (p *Plan) listHere(on *pod) {
 	if on.Here {
 		p.here[on.NamespacedName] = on
 	} else {

@@ -104,8 +104,7 @@ func TestClientAndServerTrustEachOther(t *testing.T) {
 	for _, host := range []string{"localhost", "127.0.0.1", "10.96.0.1", "kubernetes.default.svc.cluster.local", "host-a", "192.0.2.7"} {
 		c, s := net.Pipe()
 		srv := tls.Server(s, config)
-		done := make(chan error, 1)
-		go func() { done <- srv.HandshakeContext(t.Context()) }()
+		done := run.Go("handshake", func() error { return srv.HandshakeContext(t.Context()) })
 		cli := tls.Client(c, &tls.Config{RootCAs: roots, ServerName: host, GetClientCertificate: client.GetClientCertificate})
 		if err := cli.HandshakeContext(t.Context()); err != nil {
 			t.Fatalf("%s: %v", host, err)
@@ -130,8 +129,7 @@ func TestClientsLearnWhoseCertificatesAreAskedFor(t *testing.T) {
 	for range 2 {
 		c, s := net.Pipe()
 		srv := tls.Server(s, config)
-		done := make(chan error, 1)
-		go func() { done <- srv.HandshakeContext(t.Context()) }()
+		done := run.Go("handshake", func() error { return srv.HandshakeContext(t.Context()) })
 		var named [][]byte
 		cli := tls.Client(c, &tls.Config{
 			RootCAs: a.Roots(), ServerName: "localhost",

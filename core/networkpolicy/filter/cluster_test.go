@@ -20,6 +20,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/netlab"
 	"github.com/wasmplane/wasmplane/core/networkpolicy"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 func object(t *testing.T, text string) *unstructured.Unstructured {
@@ -119,8 +120,7 @@ func TestGuardKnowsPoliciesOfTheCluster(t *testing.T) {
 		list.SetKind("ClusterNetworkPolicyList")
 		return true, list, nil
 	})
-	guarded := make(chan error, 1)
-	go func() { guarded <- f.Guard(t.Context(), somePod(1, "here"), []string{v4(1)}, "vpod1") }()
+	guarded := run.Go("guard", func() error { return f.Guard(t.Context(), somePod(1, "here"), []string{v4(1)}, "vpod1") })
 	netlab.Eventually(t, "two questions", func() bool { return lists.Load() >= 2 })
 	select {
 	case err := <-guarded:

@@ -546,14 +546,8 @@ func (f *Filter) Run(ctx context.Context) error {
 			f.failed(err)
 			wait := retry.Next()
 			again.Reset(wait)
-			f.cfg.Log.ErrorContext(
-				ctx,
-				"could not bring network policies into nftables; what is there stays in force; trying again",
-				"error",
-				err,
-				"retryIn",
-				wait,
-			)
+			f.cfg.Log.ErrorContext(ctx, "could not bring network policies into nftables; what is there stays in force; trying again",
+				"error", err, "retryIn", wait)
 			continue
 		}
 		retry.Reset()

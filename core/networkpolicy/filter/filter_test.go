@@ -28,6 +28,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/netlab"
 	"github.com/wasmplane/wasmplane/core/networkpolicy"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 func somePod(n int, node string) *corev1.Pod {
@@ -111,8 +112,7 @@ func TestGuardKnowsWhatTheWatchHasNotBrought(t *testing.T) {
 		lists.Add(1)
 		return true, &networkingv1.NetworkPolicyList{Items: []networkingv1.NetworkPolicy{*np}}, nil
 	})
-	guarded := make(chan error, 1)
-	go func() { guarded <- f.Guard(t.Context(), somePod(1, "here"), []string{v4(1), v6(1)}, "") }()
+	guarded := run.Go("guard", func() error { return f.Guard(t.Context(), somePod(1, "here"), []string{v4(1), v6(1)}, "") })
 	netlab.Eventually(t, "the API is asked again", func() bool { return lists.Load() > 1 })
 	select {
 	case err := <-guarded:

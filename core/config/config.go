@@ -487,7 +487,8 @@ type Node struct {
 	LocalVolumes bool `yaml:"localVolumes"`
 	// KubeletLink is a path at which CSI drivers find the kubelet's directory, which is
 	// DATA_DIR/node/kubelet: "/var/lib/kubelet" is where most drivers' manifests look. A
-	// link is made there, and removed by "wasmplane down". Empty: none.
+	// link is made there, and removed by "wasmplane down"; a bind mount of the directory
+	// that is there already is left alone. Empty: none.
 	KubeletLink string `yaml:"kubeletLink"`
 	// StaticPodPath is a folder of manifests, one pod a file, which the real node runs
 	// whether or not there is an API server. Empty: none.

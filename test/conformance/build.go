@@ -23,10 +23,15 @@ const kubernetesVersion = "v1.37.1"
 // program is something that is built from a module of go.mod.
 type program struct {
 	name, pkg string
-	test      bool // by go test -c
+	test      bool   // by go test -c
+	module    string // folder of the module that it is built in; empty = this one
 }
 
+// ours says whether a program's source is here, and may have changed since it was built.
+func (p program) ours() bool { return strings.HasPrefix(p.pkg, "./") }
+
 func programs() []program {
+	const csi = "github.com/kubernetes-csi/"
 	return []program{
 		{name: "e2e.test", pkg: "k8s.io/kubernetes/test/e2e", test: true},
 		{name: "agnhost", pkg: "k8s.io/kubernetes/test/images/agnhost"},
@@ -39,6 +44,13 @@ func programs() []program {
 		{name: "etcd", pkg: "go.etcd.io/etcd/server/v3"},
 		{name: policyAPIProgram, pkg: policyAPIModule + "/conformance", test: true},
 		{name: "pause", pkg: "./programs/pause"},
+		{name: "registrar", pkg: "./programs/registrar"},
+		{name: "livenessprobe", pkg: "./programs/livenessprobe"},
+		{name: "hostpathplugin", pkg: "./programs/hostpathplugin"},
+		{name: "csi-attacher", pkg: csi + "external-attacher/v4/cmd/csi-attacher", module: "sidecars"},
+		{name: "csi-resizer", pkg: csi + "external-resizer/v2/cmd/csi-resizer", module: "sidecars"},
+		{name: "csi-snapshotter", pkg: csi + "external-snapshotter/v8/cmd/csi-snapshotter", module: "sidecars"},
+		{name: "csi-provisioner", pkg: csi + "external-provisioner/v6/cmd/csi-provisioner", module: "../clients/provisioner"},
 	}
 }
 
@@ -57,10 +69,12 @@ func (b builder) programs(ctx context.Context) error {
 		return err
 	}
 	for _, p := range programs() {
-		if _, err := os.Stat(b.path(p.name)); err == nil {
+		if _, err := os.Stat(b.path(p.name)); err == nil && !p.ours() {
 			continue
 		}
-		fmt.Fprintf(b.out, "building %s\n", p.name)
+		if !p.ours() {
+			fmt.Fprintf(b.out, "building %s\n", p.name)
+		}
 		args := []string{"build"}
 		if p.test {
 			// What is not ours need not be vetted: that takes as long as to compile it.
@@ -68,23 +82,37 @@ func (b builder) programs(ctx context.Context) error {
 		}
 		args = append(args, "-ldflags", versionFlags(), "-o", b.path(p.name+".new"), p.pkg)
 		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Dir = p.module
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		cmd.Stdout, cmd.Stderr = b.out, b.out
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("build %s: %w", p.name, err)
 		}
-		if err := os.Rename(b.path(p.name+".new"), b.path(p.name)); err != nil {
+		if err := b.replace(p.name); err != nil {
 			return err
 		}
 	}
 	return b.busybox(ctx)
 }
 
+// replace puts a new program into its place. One that is as the old one is dropped: an
+// image is made again when its files are newer.
+func (b builder) replace(name string) error {
+	now, err := os.ReadFile(b.path(name + ".new"))
+	if err != nil {
+		return err
+	}
+	if old, err := os.ReadFile(b.path(name)); err == nil && bytes.Equal(old, now) {
+		return os.Remove(b.path(name + ".new"))
+	}
+	return os.Rename(b.path(name+".new"), b.path(name))
+}
+
 func versionFlags() string {
 	flags := []string{"-s", "-w"}
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		for name, value := range map[string]string{"gitVersion": kubernetesVersion, "gitMajor": "1", "gitMinor": "37"} {
-			flags = append(flags, "-X "+pkg+"."+name+"="+value)
+		for _, set := range []string{"gitVersion=" + kubernetesVersion, "gitMajor=1", "gitMinor=37"} { // in this order: another makes another file
+			flags = append(flags, "-X "+pkg+"."+set)
 		}
 	}
 	return strings.Join(flags, " ")
@@ -142,7 +170,10 @@ func (b builder) specs(ctx context.Context) ([]image.Spec, error) {
 		Agnhost: b.path("agnhost"), NoNewPrivs: b.path("nnp"), SampleAPIServer: b.path("sample-apiserver"), Etcd: b.path("etcd"),
 		Pause: b.path("pause"), ResourceConsumer: b.path("resource-consumer"), ConsumeCPU: b.path("consume-cpu"),
 		DevicePlugin: b.path("sample-device-plugin"), Conntrack: b.path("regression-issue-74839"),
-		Busybox: b.path("busybox"), Applets: strings.Fields(applets), Kubernetes: strings.TrimSpace(module),
+		Registrar: b.path("registrar"), LivenessProbe: b.path("livenessprobe"), HostPath: b.path("hostpathplugin"),
+		Attacher: b.path("csi-attacher"), Provisioner: b.path("csi-provisioner"), Resizer: b.path("csi-resizer"),
+		Snapshotter: b.path("csi-snapshotter"),
+		Busybox:     b.path("busybox"), Applets: strings.Fields(applets), Kubernetes: strings.TrimSpace(module),
 	}, names)
 }
 

@@ -18,6 +18,10 @@ import (
 // clusterName is always the same: a later run finds a cluster that was kept.
 const clusterName = "conformance"
 
+// kubeletDir is where the suite, and most drivers' manifests, expect the kubelet's
+// directory of each node.
+const kubeletDir = "/var/lib/kubelet"
+
 // readyWithin is generous: other work may keep this machine busy.
 const readyWithin = 3 * time.Minute
 
@@ -49,6 +53,9 @@ func (c *cluster) start(ctx context.Context, images string) error {
 	if err := os.WriteFile(config, []byte(configuration(begin, images)), 0o600); err != nil {
 		return err
 	}
+	if err := c.mountKubelet(ctx); err != nil {
+		return err
+	}
 	listen, err := harness.FreeAddress()
 	if err != nil {
 		return err
@@ -61,10 +68,39 @@ func (c *cluster) start(ctx context.Context, images string) error {
 	return c.await(ctx)
 }
 
+// mountKubelet has the kubelet's directory of this machine's node also where the suite
+// expects it. It is a mount and no link, so that the second node can have its own
+// there.
+func (c *cluster) mountKubelet(ctx context.Context) error {
+	if _, err := command(ctx, "mountpoint", "--quiet", "--nofollow", kubeletDir); err == nil {
+		return fmt.Errorf("%s is a mount: another cluster of this machine has its kubelet there, or one that was not taken away (then `umount %s`)", kubeletDir, kubeletDir)
+	}
+	root := kubeletRoot(c.dir)
+	if err := errors.Join(os.MkdirAll(root, 0o755), os.MkdirAll(kubeletDir, 0o755)); err != nil {
+		return fmt.Errorf("make the kubelet's directory where the suite expects it: %w", err)
+	}
+	_, err := command(ctx, "mount", "--bind", root, kubeletDir)
+	return err
+}
+
+// kubeletRoot is the kubelet's directory in a data directory.
+func kubeletRoot(dir string) string { return filepath.Join(dir, "node", "kubelet") }
+
+// unmountKubelet leaves what is at kubeletDir alone where it is not ours.
+func (c *cluster) unmountKubelet(ctx context.Context) error {
+	if at, err := os.Stat(kubeletDir); err != nil {
+		return nil //nolint:nilerr // there is nothing to unmount
+	} else if root, err := os.Stat(kubeletRoot(c.dir)); err != nil || !os.SameFile(at, root) {
+		return nil //nolint:nilerr // as above
+	}
+	_, err := command(ctx, "umount", kubeletDir)
+	return err
+}
+
 // configuration of a node: begin ends within the section node.
 func configuration(begin, images string) string {
 	return "apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\n" + begin +
-		fmt.Sprintf("  mode: real\n  registries:\n  - {host: %s, mirrors: [%q]}\n", upstreamRegistry, images)
+		fmt.Sprintf("  mode: real\n  kubeletLink: "+kubeletDir+"\n  registries:\n  - {host: %s, mirrors: [%q]}\n", upstreamRegistry, images)
 }
 
 func (c *cluster) await(ctx context.Context) error {
@@ -101,8 +137,10 @@ func (c *cluster) stop(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 	defer cancel()
-	_, err := command(ctx, c.wasmplane, "down", "--purge", "--data-dir", c.dir)
-	return errors.Join(err, leftovers(clusterName, c.dir))
+	_, err := command(ctx, c.wasmplane, "down", "--data-dir", c.dir)
+	err = errors.Join(err, c.unmountKubelet(ctx))
+	_, purgeErr := command(ctx, c.wasmplane, "down", "--purge", "--data-dir", c.dir)
+	return errors.Join(err, purgeErr, leftovers(clusterName, c.dir))
 }
 
 // leftovers is an error where a cluster that was taken away has left something.

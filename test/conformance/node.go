@@ -228,11 +228,19 @@ func (n *secondNode) disconnect(ctx context.Context) {
 	_, _ = command(ctx, "ip", "link", "delete", hostLink)
 }
 
-// start runs a component in the network namespace, and in no other: mounts and
-// cgroups are this machine's.
+// ownKubelet mounts a directory ($1) at kubeletDir ($0), and runs the rest there. What
+// it mounts, nobody else sees; what is mounted below either of the two is below both.
+const ownKubelet = `mount --make-private "$0" && mount --bind "$1" "$0" && shift && exec "$@"`
+
+// start runs a component in the network namespace, and in a mount namespace of which
+// only kubeletDir is its own: other mounts and cgroups are this machine's.
 func (n *secondNode) start(ctx context.Context, name string) error {
+	root := kubeletRoot(n.dir)
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return err
+	}
 	p, err := startPart(ctx, "the second node's "+name, filepath.Join(n.dir, name+".log"), "nsenter", "--net=/run/netns/"+secondNet,
-		n.wasmplane, name,
+		"unshare", "--mount", "--propagation", "unchanged", "sh", "-c", ownKubelet, kubeletDir, root, n.wasmplane, name,
 		"--data-dir", n.dir, "--config", filepath.Join(n.dir, "config.yaml"), "--kubeconfig", filepath.Join(n.dir, name+".kubeconfig"))
 	if err != nil {
 		return err

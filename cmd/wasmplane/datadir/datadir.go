@@ -195,6 +195,8 @@ type State struct {
 	Version     string    `json:"version"`
 	LogDir      string    `json:"logDir"`
 	LogLinkDir  string    `json:"logLinkDir"`
+	// KubeletLink is node.kubeletLink: what down removes.
+	KubeletLink string `json:"kubeletLink,omitempty"`
 	// MergedInto is the user's kubeconfig that has a context for the cluster; empty = none has.
 	MergedInto string `json:"mergedInto,omitempty"`
 	// CRIEndpoint, where the node uses a runtime that isn't ours.

@@ -87,7 +87,7 @@ func Down(ctx context.Context, dir datadir.Dir, purge bool, logger *slog.Logger,
 func stateOptions(dir datadir.Dir, state datadir.State, logger *slog.Logger) process.Options {
 	c := config.Default()
 	c.Cluster.Name, c.Cluster.PodCIDR, c.Cluster.ServiceCIDR = state.Cluster, state.PodCIDR, state.ServiceCIDR
-	c.Node.Name, c.Node.LogDir, c.Node.LogLinkDir = state.NodeName, state.LogDir, state.LogLinkDir
+	c.Node.Name, c.Node.LogDir, c.Node.LogLinkDir, c.Node.KubeletLink = state.NodeName, state.LogDir, state.LogLinkDir, state.KubeletLink
 	return process.Options{Config: c, Dir: dir, Logger: logger}
 }
 
@@ -138,6 +138,7 @@ func WriteState(o process.Options, server string) error {
 	}
 	state.PodCIDR, state.ServiceCIDR, state.CRIEndpoint = c.Cluster.PodCIDR, c.Cluster.ServiceCIDR, c.Node.CRIEndpoint
 	state.Nodes, state.NodeName, state.LogDir, state.LogLinkDir = "node "+c.Node.Name, c.Node.Name, c.Node.LogDir, c.Node.LogLinkDir
+	state.KubeletLink = c.Node.KubeletLink
 	return o.Dir.WriteState(state)
 }
 

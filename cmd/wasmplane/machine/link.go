@@ -11,7 +11,8 @@ import (
 )
 
 // linkKubelet makes the link by which CSI drivers find the kubelet's directory, unless it
-// is there. What is there and leads elsewhere is somebody else's.
+// is there, or the directory itself is, by a bind mount. What is there and leads elsewhere
+// is somebody else's.
 func linkKubelet(link, root string) error {
 	if link == "" {
 		return nil
@@ -29,10 +30,20 @@ func linkKubelet(link, root string) error {
 		}
 		return nil
 	}
-	if to, err := os.Readlink(link); err != nil || to != root {
+	if to, err := os.Readlink(link); (err != nil || to != root) && !same(link, root) {
 		return fmt.Errorf("node.kubeletLink: %s is there, and no link to %s: another kubelet's or another cluster's; remove it if nobody uses it, or choose another path", link, root)
 	}
 	return nil
+}
+
+// same says whether two paths are one directory, mounted twice.
+func same(path, root string) bool {
+	a, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(root)
+	return err == nil && os.SameFile(a, b)
 }
 
 // unlinkKubelet removes the link, if it is ours.

@@ -89,7 +89,8 @@ func (s Site) WriteState(nodes string) error {
 	return s.Options.Dir.WriteState(datadir.State{
 		Cluster: c.Cluster.Name, PodCIDR: c.Cluster.PodCIDR, ServiceCIDR: c.Cluster.ServiceCIDR,
 		Nodes: nodes, NodeName: c.Node.Name, Server: s.URL(), Started: time.Now(), Version: s.Options.Version,
-		LogDir: c.Node.LogDir, LogLinkDir: c.Node.LogLinkDir, CRIEndpoint: c.Node.CRIEndpoint, MergedInto: s.mergedInto(),
+		LogDir: c.Node.LogDir, LogLinkDir: c.Node.LogLinkDir, KubeletLink: c.Node.KubeletLink, CRIEndpoint: c.Node.CRIEndpoint,
+		MergedInto: s.mergedInto(),
 	})
 }
 

@@ -16,6 +16,8 @@ type Programs struct {
 	Agnhost, NoNewPrivs, SampleAPIServer, Etcd, Pause, Busybox string
 	// What only tests beside the conformance suite run.
 	ResourceConsumer, ConsumeCPU, DevicePlugin, Conntrack string
+	// What the CSI tests deploy.
+	Registrar, LivenessProbe, HostPath, Attacher, Provisioner, Resizer, Snapshotter string
 	// Kubernetes is the folder of the module k8s.io/kubernetes, which has small
 	// files of the images.
 	Kubernetes string
@@ -26,6 +28,9 @@ type Programs struct {
 // e2e is where most of the suite's images have their names.
 const e2e = "registry.k8s.io/e2e-test-images/"
 
+// storage is where the images of CSI have their names.
+const storage = "registry.k8s.io/sig-storage/"
+
 // tools is what the suite's own base image has beside busybox: what tests look at
 // networks and processes with. It says of itself what it is, Debian's base-files.
 var tools = []string{
@@ -34,8 +39,8 @@ var tools = []string{
 }
 
 // Specs are the images that tests run, for those of the wanted names that the
-// suite gives. No conformance test runs another; other tests run drivers and
-// servers of storage, which are not made here.
+// suite gives. No conformance test runs another; other tests run servers of storage
+// and the drivers of clouds, which are not made here.
 func Specs(p Programs, wanted []string) ([]Spec, error) {
 	named := func(image string) []string {
 		var names []string
@@ -108,6 +113,24 @@ func Specs(p Programs, wanted []string) ([]Spec, error) {
 			Config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}, WorkingDir: "/"},
 		})
 	}
+	for _, s := range []struct{ repo, from string }{
+		{"csi-attacher", p.Attacher},
+		{"csi-provisioner", p.Provisioner},
+		{"csi-resizer", p.Resizer},
+		{"csi-snapshotter", p.Snapshotter},
+		{"csi-node-driver-registrar", p.Registrar},
+		{"livenessprobe", p.LivenessProbe},
+	} {
+		specs = append(specs, Spec{
+			Names: named(storage + s.repo), Top: []File{{Path: "/" + s.repo, Mode: 0o755, From: s.from}},
+			Config: v1.Config{Entrypoint: []string{"/" + s.repo}},
+		})
+	}
+	// Tests run shells in it.
+	specs = append(specs, Spec{
+		Names: named(storage + "hostpathplugin"), Base: small, Rest: rest,
+		Top: []File{{Path: "/hostpathplugin", Mode: 0o755, From: p.HostPath}}, Config: v1.Config{Entrypoint: []string{"/hostpathplugin"}},
+	})
 	for _, s := range specs {
 		if len(s.Names) == 0 {
 			return nil, fmt.Errorf("the suite no longer asks for an image that is made here (entrypoint %v): compare with its -list-images", append(s.Config.Entrypoint, s.Config.Cmd...))

@@ -19,22 +19,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
-	"github.com/tetratelabs/wazero/experimental/sock"
 	"github.com/tetratelabs/wazero/experimental/sysfs"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/wasmplane/wasmplane/plugins/component/binary"
+	"github.com/wasmplane/wasmplane/plugins/workload/wasip1"
 )
 
 // Exit codes of the process, besides the module's own.
@@ -78,11 +80,19 @@ type Stdio struct {
 	Out, Err io.Writer
 }
 
+// files are those of the three that the system can wait for.
+func (s Stdio) files() (out [3]*os.File) {
+	for i, f := range []any{s.In, s.Out, s.Err} {
+		out[i], _ = f.(*os.File)
+	}
+	return out
+}
+
 // MostModule bounds a module's file, in bytes.
 const MostModule = 256 << 20
 
 // Run runs the module to its end and answers the exit code of the process. The error says why it
-// could not be run, or which trap ended it.
+// could not be run, or which trap ended it. The end of the context ends a module as SIGTERM does, when it next waits.
 func Run(ctx context.Context, c Config, args, env []string, stdio Stdio) (code int, err error) {
 	if len(args) == 0 {
 		return ExitCannotRun, errors.New("the container has no command: give the image an entry point, or the container a command")
@@ -175,7 +185,13 @@ func (c Config) run(ctx context.Context, wasm []byte, export string, args, env [
 	if binary.Is(wasm) {
 		return c.component(ctx, r, wasm, export, args, env, stdio)
 	}
-	if _, err := wasi_snapshot_preview1.Instantiate(ctx, r); err != nil {
+	host, err := wasip1.New(ctx, stdio.files())
+	if err != nil {
+		return ExitCannotRun, err
+	}
+	defer func() { _ = host.Close() }()
+	defer func() { _ = r.Close(ctx) }() // its instance before its host
+	if err := host.Instantiate(ctx, r); err != nil {
 		return ExitCannotRun, fmt.Errorf("make the functions of WASI: %w", err)
 	}
 	compiled, err := r.CompileModule(ctx, wasm)
@@ -196,17 +212,13 @@ func (c Config) run(ctx context.Context, wasm []byte, export string, args, env [
 	for _, v := range volumes.directories {
 		fsc = fsc.(sysfs.FSConfig).WithSysFSMount(v.tree, v.path)
 	}
-	if ports := c.listen(compiled); len(ports) > 0 {
-		sockets := sock.NewConfig()
-		for _, p := range ports {
-			sockets = sockets.WithTCPListener("", p.Port)
-		}
-		ctx = sock.WithConfig(ctx, sockets)
+	ports := c.listen(compiled)
+	if len(ports) > 0 {
 		env = append(env, listenVariable+"="+describe(ports, firstDescriptor+1+len(volumes.directories)))
 	}
-	mc := wazero.NewModuleConfig().WithName("").WithStartFunctions(start...).WithArgs(args...).WithFSConfig(fsc).
+	mc := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithArgs(args...).WithFSConfig(fsc).
 		WithStdin(stdio.In).WithStdout(stdio.Out).WithStderr(stdio.Err).
-		WithSysWalltime().WithSysNanotime().WithSysNanosleep().WithOsyield(runtime.Gosched).WithRandSource(rand.Reader)
+		WithSysWalltime().WithNanotime(host.Nanotime, 1).WithSysNanosleep().WithOsyield(runtime.Gosched).WithRandSource(rand.Reader)
 	for _, kv := range env {
 		if k, v, ok := strings.Cut(kv, "="); ok && k != "" && !strings.Contains(kv, "\x00") {
 			mc = mc.WithEnv(k, v)
@@ -214,8 +226,27 @@ func (c Config) run(ctx context.Context, wasm []byte, export string, args, env [
 	}
 	wasm = nil //nolint:ineffassign,wastedassign // the collector's to take
 	calm()
-	_, err = r.InstantiateModule(ctx, compiled, mc)
-	return outcome(err)
+	instance, err := r.InstantiateModule(ctx, compiled, mc)
+	if err != nil {
+		return outcome(err)
+	}
+	if err := host.Listen(ctx, instance, addresses(ports)...); err != nil {
+		return ExitCannotRun, err
+	}
+	for _, name := range start {
+		if _, err := instance.ExportedFunction(name).Call(ctx); err != nil {
+			return outcome(err)
+		}
+	}
+	return 0, nil
+}
+
+// addresses are all of the pod's, at some ports.
+func addresses(ports []Port) (out []string) {
+	for _, p := range ports {
+		out = append(out, net.JoinHostPort("", strconv.Itoa(p.Port)))
+	}
+	return out
 }
 
 // outcome is the exit code that an end of the module means.
@@ -224,6 +255,8 @@ func outcome(err error) (int, error) {
 	switch {
 	case err == nil:
 		return 0, nil
+	case errors.As(err, &exit) && exit.ExitCode() == sys.ExitCodeContextCanceled:
+		return ExitOn(syscall.SIGTERM), nil
 	case errors.As(err, &exit):
 		return int(exit.ExitCode()) & 0xff, nil
 	case strings.Contains(err.Error(), "not instantiated") || strings.Contains(err.Error(), "is not exported in module"):

@@ -276,9 +276,10 @@ const (
 	offsetNumber   = 0
 	offsetArch     = 4
 	offsetArgument = 16 // of the first one, its lower half
+	offsetSecond   = 24 // and of the second one
 )
 
-// assemble writes the filter: calls by number, of this architecture alone; two of them by their first argument.
+// assemble writes the filter: calls by number, of this architecture alone; three of them by an argument.
 func assemble(arch uint32, numbers []uint32) []unix.SockFilter {
 	load := func(at uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
@@ -303,6 +304,9 @@ func assemble(arch uint32, numbers []uint32) []unix.SockFilter {
 		equal(unix.SYS_SOCKET, 6), load(offsetArgument),
 		equal(unix.AF_INET, 1), ret(unix.SECCOMP_RET_ALLOW),
 		equal(unix.AF_INET6, 1), ret(unix.SECCOMP_RET_ALLOW), refuse(unix.EPERM),
+		// How much can be read of a descriptor, which poll_oneoff says, and nothing else of a device or socket.
+		equal(unix.SYS_IOCTL, 4), load(offsetSecond),
+		equal(unix.TIOCINQ, 1), ret(unix.SECCOMP_RET_ALLOW), refuse(unix.EPERM),
 	}
 	for _, n := range numbers {
 		p = append(p, equal(n, 1), ret(unix.SECCOMP_RET_ALLOW))

@@ -94,6 +94,13 @@ func inside() {
 	if err == nil {
 		_ = l.Close()
 	}
+	if in, out, err := os.Pipe(); err == nil {
+		_, _ = out.WriteString("hello")
+		n, err := unix.IoctlGetInt(int(in.Fd()), unix.TIOCINQ)
+		fmt.Println("to read", n, err)
+		_, err = unix.IoctlGetTermios(int(in.Fd()), unix.TCGETS)
+		fmt.Println("terminal", errors.Is(err, unix.EPERM))
+	}
 	done := make(chan struct{})
 	for range 8 { // threads are made after the filter
 		go func() { time.Sleep(time.Millisecond); done <- struct{}{} }()
@@ -199,6 +206,8 @@ packets no
 trace no
 user namespace no
 listen yes
+to read 5 <nil>
+terminal true
 threads work
 `, uid, uid)
 		if got != want {

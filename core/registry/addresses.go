@@ -68,6 +68,30 @@ func (a addresses) registry() (*Registry, error) {
 	return a.set.Builtin(networkingv1.Resource("ipaddresses"))
 }
 
+// serviceCIDRs implements servicenetwork.Source on the registry of ServiceCIDRs.
+type serviceCIDRs struct{ set *Set }
+
+// Cached implements servicenetwork.Source.
+func (c serviceCIDRs) Cached() []*watchcache.Item {
+	if r, err := c.registry(); err == nil {
+		return r.cached.List(watchcache.ListOptions{}).Items
+	}
+	return nil
+}
+
+// Stored implements servicenetwork.Source.
+func (c serviceCIDRs) Stored(ctx context.Context, key string) (*watchcache.Item, error) {
+	r, err := c.registry()
+	if err != nil {
+		return nil, err
+	}
+	return r.reads.Stored(ctx, key)
+}
+
+func (c serviceCIDRs) registry() (*Registry, error) {
+	return c.set.Builtin(networkingv1.Resource("servicecidrs"))
+}
+
 // make creates an object of the server's own, in the storage version: the
 // strategy judges it, admission does not.
 func (r *Registry) make(ctx context.Context, versioned runtime.Object) error {

@@ -35,6 +35,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
 	"github.com/wasmplane/wasmplane/core/registry/reader"
+	"github.com/wasmplane/wasmplane/core/registry/servicenetwork"
 	"github.com/wasmplane/wasmplane/core/registry/turns"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
@@ -62,7 +63,8 @@ type Config struct {
 	Cache      *watchcache.Cache
 	Admission  Admission        // nil = nobody has a say
 	Authorizer authz.Authorizer // asked when an update creates; nil = it may not
-	// Services says which addresses and ports Services get.
+	// Services says which addresses and ports Services get, besides the addresses of
+	// ServiceCIDRs that are ready.
 	Services allocation.Ranges
 	// Computed make the objects of resources that are stored nowhere. The rows of
 	// metrics.k8s.io are served only where they are among these.
@@ -122,8 +124,8 @@ func New(cfg Config) (*Set, error) {
 	s := &Set{cfg: cfg, turns: turns.New()}
 	var err error
 	if s.services, err = allocation.New(allocation.Config{
-		Ranges: cfg.Services, Addresses: addresses{s}, Store: cfg.Store,
-		Logger: cfg.Logger,
+		Ranges: cfg.Services, Networks: servicenetwork.New(serviceCIDRs{s}, cfg.Services.Complete().CIDRs), Addresses: addresses{s},
+		Store: cfg.Store, Logger: cfg.Logger,
 	}); err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}

@@ -48,6 +48,7 @@ var mayImport = map[string]string{
 	"core/registry/transient":       "",
 	"core/registry/reader":          "core/api core/object core/store core/watchcache",
 	"core/registry/allocation":      "core/api/services core/store",
+	"core/registry/servicenetwork":  "core/watchcache",
 	"core/registry/action":          "core/admission core/api core/auth/authz core/object core/registry",
 	"core/aggregator/...":           "core/controllers core/dial",
 	"core/apiserver/...":            "core/aggregator core/object core/api/... core/registry/... core/auth/... core/trace core/apiserver/... core/profiling",

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -44,16 +43,17 @@ func NewAddressPool(cidr string, addresses Addresses) (*AddressPool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("service range %q: expected an address and a length, such as 10.96.0.0/12: %w", cidr, err)
 	}
-	prefix = prefix.Masked()
+	return newPool(prefix.Masked(), addresses)
+}
+
+func newPool(prefix netip.Prefix, addresses Addresses) (*AddressPool, error) {
 	bits := prefix.Addr().BitLen() - prefix.Bits()
 	if bits < 2 || prefix.Addr().Is6() && bits > 64 {
-		return nil, fmt.Errorf("service range %s: it must leave at least 2 bits, and for IPv6 at most 64, for addresses", cidr)
+		return nil, fmt.Errorf("service range %s: it must leave at least 2 bits, and for IPv6 at most 64, for addresses", prefix)
 	}
-	p := &AddressPool{prefix: prefix, first: prefix.Addr().Next(), addresses: addresses, family: core.IPv4Protocol}
+	p := &AddressPool{prefix: prefix, first: prefix.Addr().Next(), addresses: addresses, family: familyOfAddr(prefix.Addr())}
 	p.size = 1<<bits - 1 // 2^64-1 where bits is 64
-	if prefix.Addr().Is6() {
-		p.family = core.IPv6Protocol
-	} else {
+	if prefix.Addr().Is4() {
 		p.size--
 	}
 	p.last = plus(p.first, p.size-1)
@@ -70,36 +70,18 @@ func staticShare(size, step, least, most uint64) uint64 {
 	return min(max(size/step, least), most)
 }
 
-// Prefix is the range.
-func (p *AddressPool) Prefix() netip.Prefix { return p.prefix }
-
-func (p *AddressPool) claim(ctx context.Context, svc *core.Service, ip string, dryRun bool) error {
-	addr, err := netip.ParseAddr(ip)
-	if err != nil {
-		return err
-	}
-	if addr.Less(p.first) || p.last.Less(addr) {
-		return &ipallocator.ErrNotInRange{IP: net.IP(addr.AsSlice()), ValidRange: p.prefix.String()}
-	}
-	if dryRun {
-		return nil
-	}
-	return p.create(ctx, svc, addr)
+// gives tells whether an address is one that the range gives out.
+func (p *AddressPool) gives(addr netip.Addr) bool {
+	return p.prefix.Contains(addr) && !addr.Less(p.first) && !p.last.Less(addr)
 }
 
-// next claims any address: a random one of the upper band and those after it,
-// then the lower band.
-func (p *AddressPool) next(ctx context.Context, svc *core.Service, dryRun bool) (string, error) {
-	if dryRun {
-		return p.prefix.Addr().String(), nil
+// next claims an address of one of the two bands: a random one and those after it. It is
+// no address where the band is full.
+func (p *AddressPool) next(ctx context.Context, svc *core.Service, static bool) (netip.Addr, error) {
+	if static {
+		return p.nextOf(ctx, svc, 0, p.static)
 	}
-	for _, band := range [][2]uint64{{p.static, p.size}, {0, p.static}} {
-		addr, err := p.nextOf(ctx, svc, band[0], band[1])
-		if addr.IsValid() || err != nil {
-			return addr.String(), err
-		}
-	}
-	return "", ipallocator.ErrFull
+	return p.nextOf(ctx, svc, p.static, p.size)
 }
 
 func (p *AddressPool) nextOf(ctx context.Context, svc *core.Service, from, to uint64) (netip.Addr, error) {
@@ -110,7 +92,7 @@ func (p *AddressPool) nextOf(ctx context.Context, svc *core.Service, from, to ui
 	for i := start; ; {
 		addr := plus(p.first, i)
 		if !p.addresses.Taken(addr.String()) {
-			err := p.create(ctx, svc, addr)
+			err := create(ctx, p.addresses, svc, addr)
 			if err == nil {
 				return addr, nil
 			}
@@ -127,12 +109,12 @@ func (p *AddressPool) nextOf(ctx context.Context, svc *core.Service, from, to ui
 	}
 }
 
-func (p *AddressPool) create(ctx context.Context, svc *core.Service, addr netip.Addr) error {
-	err := p.addresses.Claim(ctx, &networkingv1.IPAddress{
+func create(ctx context.Context, addresses Addresses, svc *core.Service, addr netip.Addr) error {
+	err := addresses.Claim(ctx, &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: addr.String(),
 			Labels: map[string]string{
-				networkingv1.LabelIPAddressFamily: string(p.family),
+				networkingv1.LabelIPAddressFamily: string(familyOfAddr(addr)),
 				networkingv1.LabelManagedBy:       ipallocator.ControllerName,
 			},
 		},
@@ -146,15 +128,22 @@ func (p *AddressPool) create(ctx context.Context, svc *core.Service, addr netip.
 	return err
 }
 
-func (p *AddressPool) release(ctx context.Context, ip string) error {
+func release(ctx context.Context, addresses Addresses, ip string) error {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
 		return fmt.Errorf("release cluster IP %q: %w", ip, err)
 	}
-	if err := p.addresses.Release(ctx, addr.String()); err != nil && !apierrors.IsNotFound(err) {
+	if err := addresses.Release(ctx, addr.String()); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("release cluster IP %s: %w", addr, err)
 	}
 	return nil
+}
+
+func familyOfAddr(a netip.Addr) core.IPFamily {
+	if a.Is6() {
+		return core.IPv6Protocol
+	}
+	return core.IPv4Protocol
 }
 
 // plus adds n to an address; ranges are at most 64 bits wide.

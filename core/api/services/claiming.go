@@ -46,8 +46,7 @@ func (c *claiming) clusterIP(svc *core.Service, i int) error {
 	for len(svc.Spec.ClusterIPs) <= i {
 		svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, "")
 	}
-	pool := c.allocator.pools[svc.Spec.IPFamilies[i]]
-	ip, err := c.address(pool, svc, svc.Spec.ClusterIPs[i])
+	ip, err := c.address(svc, svc.Spec.IPFamilies[i], svc.Spec.ClusterIPs[i])
 	if err != nil {
 		return err
 	}
@@ -58,42 +57,43 @@ func (c *claiming) clusterIP(svc *core.Service, i int) error {
 	return nil
 }
 
-func (c *claiming) address(pool *AddressPool, svc *core.Service, wanted string) (string, error) {
+func (c *claiming) address(svc *core.Service, f core.IPFamily, wanted string) (string, error) {
 	path := field.NewPath("spec", "clusterIPs")
 	if wanted == "" {
-		ip, err := pool.next(c.ctx, svc, c.dryRun)
+		ip, err := c.allocator.anyAddress(c.ctx, svc, f, c.dryRun)
 		switch {
 		case errors.Is(err, ipallocator.ErrFull):
 			return "", apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: %w", svc.Name, err))
 		case err != nil:
 			return "", invalid(svc, field.Invalid(path, svc.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP: %v", err)))
 		}
-		c.claimed(pool, ip)
+		c.claimed(ip)
 		return ip, nil
 	}
-	if err := pool.claim(c.ctx, svc, wanted, c.dryRun); err != nil {
+	if err := c.allocator.wanted(c.ctx, svc, f, wanted, c.dryRun); err != nil {
 		return "", invalid(svc, field.Invalid(path, svc.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %v: %v", wanted, err)))
 	}
-	c.claimed(pool, wanted)
+	c.claimed(wanted)
 	return wanted, nil
 }
 
-func (c *claiming) claimed(pool *AddressPool, ip string) {
+func (c *claiming) claimed(ip string) {
 	if !c.dryRun {
-		c.out.revert = append(c.out.revert, func(ctx context.Context) error { return pool.release(ctx, ip) })
+		c.out.revert = append(c.out.revert, c.release(ip))
 	}
 }
 
-// releaseIPs gives addresses back on Commit. An address of a family that is no
-// longer configured stays: nobody can claim it.
+// releaseIPs gives addresses back on Commit, whatever became of their ranges.
 func (c *claiming) releaseIPs(ips ...string) {
 	for _, ip := range ips {
-		pool := c.allocator.pools[familyOf(ip)]
-		if c.dryRun || pool == nil {
-			continue
+		if !c.dryRun {
+			c.out.commit = append(c.out.commit, c.release(ip))
 		}
-		c.out.commit = append(c.out.commit, func(ctx context.Context) error { return pool.release(ctx, ip) })
 	}
+}
+
+func (c *claiming) release(ip string) func(context.Context) error {
+	return func(ctx context.Context) error { return release(ctx, c.allocator.addresses, ip) }
 }
 
 func (c *claiming) changeClusterIPs(svc, old *core.Service) error {

@@ -184,11 +184,7 @@ func (r *Repair) repairAddresses(ctx context.Context, c Cluster, svcs []corev1.S
 		if next[name] = r.addresses[name] + 1; next[name] < passesUnused {
 			continue
 		}
-		pool := r.allocator.pool(name)
-		if pool == nil {
-			continue
-		}
-		if err := pool.release(ctx, name); err != nil {
+		if err := release(ctx, r.allocator.addresses, name); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -208,11 +204,10 @@ func (r *Repair) claimMissing(ctx context.Context, svc *corev1.Service, holders 
 		return nil
 	}
 	for _, ip := range svc.Spec.ClusterIPs {
-		pool := r.allocator.pool(ip)
-		if pool == nil { // headless, or of a range that was configured before
+		addr, err := netip.ParseAddr(ip)
+		if err != nil || !r.allocator.isKnown(addr) { // headless, or of a range that is no more
 			continue
 		}
-		addr := netip.MustParseAddr(ip)
 		own := svc.Namespace + "/" + svc.Name
 		switch other, claimed := holders[addr.String()]; {
 		case claimed && other == own:
@@ -222,7 +217,7 @@ func (r *Repair) claimMissing(ctx context.Context, svc *corev1.Service, holders 
 		default:
 			internal := &core.Service{}
 			internal.Namespace, internal.Name = svc.Namespace, svc.Name
-			if err := pool.create(ctx, internal, addr); errors.Is(err, ipallocator.ErrAllocated) {
+			if err := create(ctx, r.allocator.addresses, internal, addr); errors.Is(err, ipallocator.ErrAllocated) {
 				continue // by another server's pass
 			} else if err != nil {
 				return fmt.Errorf("claim %s for Service %s: %w", ip, own, err)
@@ -240,18 +235,4 @@ func holder(a *networkingv1.IPAddress) string {
 		return ""
 	}
 	return ref.Namespace + "/" + ref.Name
-}
-
-// pool is the one that an address is of, nil where there is none.
-func (a *Allocator) pool(ip string) *AddressPool {
-	addr, err := netip.ParseAddr(ip)
-	if err != nil {
-		return nil
-	}
-	for _, p := range a.pools {
-		if p.prefix.Contains(addr) {
-			return p
-		}
-	}
-	return nil
 }

@@ -73,7 +73,7 @@ func TestClaimsOfNobodyAreFreed(t *testing.T) {
 	a, m := newAllocator(t, "10.96.0.0/24")
 	c, r := &cluster{memory: m}, NewRepair(a)
 	lost := &core.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "lost"}}
-	if err := a.pools[core.IPv4Protocol].claim(t.Context(), lost, "10.96.0.7", false); err != nil {
+	if err := a.wanted(t.Context(), lost, core.IPv4Protocol, "10.96.0.7", false); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.ports.claim(t.Context(), 30007); err != nil {
@@ -94,7 +94,7 @@ func TestALateServiceKeepsItsClaims(t *testing.T) {
 	a, m := newAllocator(t, "10.96.0.0/24")
 	c, r := &cluster{memory: m}, NewRepair(a)
 	late := &core.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "late"}}
-	if err := a.pools[core.IPv4Protocol].claim(t.Context(), late, "10.96.0.7", false); err != nil {
+	if err := a.wanted(t.Context(), late, core.IPv4Protocol, "10.96.0.7", false); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.ports.claim(t.Context(), 30007); err != nil {

@@ -23,19 +23,24 @@ import (
 
 // Config of an Allocator.
 type Config struct {
-	// Pools by family, the cluster's primary family first: one or two.
+	// Pools by family, the cluster's primary family first: one or two. They say which
+	// families Services may have.
 	Pools []*AddressPool
-	Ports *PortRange
+	// Networks are the ranges that addresses come from; nil: those of Pools, for ever.
+	Networks Networks
+	Ports    *PortRange
 	// Failed is told of claims that could not be taken back; a Repair frees them. nil drops it.
 	Failed func(error)
 }
 
 // Allocator claims addresses and ports for Services.
 type Allocator struct {
-	pools   map[core.IPFamily]*AddressPool
-	primary core.IPFamily
-	ports   *PortRange
-	failed  func(error)
+	pools     map[core.IPFamily]*AddressPool // of the configuration
+	primary   core.IPFamily
+	networks  Networks
+	addresses Addresses
+	ports     *PortRange
+	failed    func(error)
 }
 
 // New checks the configuration.
@@ -46,12 +51,20 @@ func New(cfg Config) (*Allocator, error) {
 	if cfg.Ports == nil {
 		return nil, errors.New("service addresses: no range of node ports given")
 	}
-	a := &Allocator{pools: map[core.IPFamily]*AddressPool{}, primary: cfg.Pools[0].family, ports: cfg.Ports, failed: cfg.Failed}
+	a := &Allocator{
+		pools: map[core.IPFamily]*AddressPool{}, primary: cfg.Pools[0].family, networks: cfg.Networks,
+		addresses: cfg.Pools[0].addresses, ports: cfg.Ports, failed: cfg.Failed,
+	}
+	var configured fixed
 	for _, p := range cfg.Pools {
 		if a.pools[p.family] != nil {
 			return nil, fmt.Errorf("service addresses: two ranges of family %s", p.family)
 		}
 		a.pools[p.family] = p
+		configured = append(configured, p.prefix)
+	}
+	if a.networks == nil {
+		a.networks = configured
 	}
 	if a.failed == nil {
 		a.failed = func(error) {}

@@ -35,6 +35,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/resourcequota"
 	"github.com/wasmplane/wasmplane/core/controllers/rootca"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
+	"github.com/wasmplane/wasmplane/core/controllers/servicecidr"
 	"github.com/wasmplane/wasmplane/core/controllers/servicelb"
 	"github.com/wasmplane/wasmplane/core/controllers/signing"
 	"github.com/wasmplane/wasmplane/core/controllers/statefulset"
@@ -184,6 +185,9 @@ func list() []entry {
 		},
 		{name: "dns-endpoints-controller", account: "endpointslice-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
 			return dnsendpoints.New(e.Env)
+		}},
+		{name: "service-cidr-controller", account: "service-cidrs-controller", workers: 1, build: func(b *builder, e built) (runner, error) {
+			return servicecidr.New(e.Env, servicecidr.Config{Pods: b.NodeIPAM.CIDRs, LoadBalancers: b.LoadBalancer.Pools})
 		}},
 		{name: "service-lb-controller", account: "service-controller", workers: 1, build: func(b *builder, e built) (runner, error) {
 			return servicelb.New(e.Env, b.LoadBalancer)

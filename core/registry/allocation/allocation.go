@@ -6,7 +6,8 @@
 //
 // It guarantees that two Services never get the same address or port, that what a
 // write claimed and did not need is given back, and that a repair finds whatever a
-// crash in between has left behind. It refuses what is outside of its ranges. It
+// crash in between has left behind. It refuses what is outside of the ranges that give
+// addresses at the moment, which are those of the ServiceCIDRs that are ready. It
 // knows no requests: core/registry says which writes claim.
 package allocation
 
@@ -28,9 +29,23 @@ type Ranges struct {
 	FirstNodePort, LastNodePort int
 }
 
+// Complete has the defaults in the place of what is empty.
+func (r Ranges) Complete() Ranges {
+	if len(r.CIDRs) == 0 {
+		r.CIDRs = []string{"10.96.0.0/12"}
+	}
+	if r.FirstNodePort == 0 && r.LastNodePort == 0 {
+		r.FirstNodePort, r.LastNodePort = 30000, 32767
+	}
+	return r
+}
+
 // Config is what an allocator is made of.
 type Config struct {
-	Ranges    Ranges
+	// Ranges that are configured; their families are those that Services may have.
+	Ranges Ranges
+	// Networks are the ranges that addresses are taken from; nil: those of Ranges.
+	Networks  services.Networks
 	Addresses services.Addresses // claims one as an IPAddress object
 	Store     store.Store
 	Logger    *slog.Logger
@@ -44,13 +59,7 @@ type Allocator struct {
 
 // New makes an allocator. The error names the range that is wrong.
 func New(cfg Config) (*Allocator, error) {
-	ranges := cfg.Ranges
-	if len(ranges.CIDRs) == 0 {
-		ranges.CIDRs = []string{"10.96.0.0/12"}
-	}
-	if ranges.FirstNodePort == 0 && ranges.LastNodePort == 0 {
-		ranges.FirstNodePort, ranges.LastNodePort = 30000, 32767
-	}
+	ranges := cfg.Ranges.Complete()
 	var pools []*services.AddressPool
 	for _, cidr := range ranges.CIDRs {
 		p, err := services.NewAddressPool(cidr, cfg.Addresses)
@@ -63,7 +72,7 @@ func New(cfg Config) (*Allocator, error) {
 	if err != nil {
 		return nil, err
 	}
-	allocator, err := services.New(services.Config{Pools: pools, Ports: ports, Failed: func(err error) {
+	allocator, err := services.New(services.Config{Pools: pools, Networks: cfg.Networks, Ports: ports, Failed: func(err error) {
 		cfg.Logger.Warn("a claim of a Service could not be taken back; a repair will find it", "error", err)
 	}})
 	if err != nil {

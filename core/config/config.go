@@ -453,7 +453,7 @@ type Node struct {
 	// MaxPods of one node.
 	MaxPods int64 `yaml:"maxPods"`
 	// EvictionHard says below what the node is under pressure, takes no more pods,
-	// and evicts some: upstream's signals memory.available, nodefs.available,
+	// and evicts those that use most of what is short: upstream's signals memory.available, nodefs.available,
 	// nodefs.inodesFree and pid.available, each a percentage, an amount, or several
 	// of which the smallest counts. Signals that are not named keep their default.
 	EvictionHard map[string]string `yaml:"evictionHard"`

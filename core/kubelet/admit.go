@@ -72,7 +72,7 @@ var errPreempting = errors.New("pods that go for it have not ended yet")
 // preempt ends pods so that a critical one has its place. Where the end of all would not do, none goes.
 func (k *Kubelet) preempt(critical *corev1.Pod, node *corev1.Node) (fit.Verdict, error) {
 	pods := population{k}
-	if pods.Evicting() {
+	if pods.ending() {
 		return fit.Verdict{}, errPreempting
 	}
 	// Those that were to end have, perhaps only now.

@@ -4,6 +4,7 @@ package kubelet
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -46,14 +47,10 @@ func (k population) Logs() map[string]string {
 }
 
 // Evicting implements upkeep.Pods.
-func (k population) Evicting() bool {
-	for _, w := range k.all() {
-		if w.evicting() {
-			return true
-		}
-	}
-	return false
-}
+func (k population) Evicting() bool { return slices.ContainsFunc(k.all(), (*worker).givesBack) }
+
+// ending reports whether a pod that was to end for another has not ended yet.
+func (k population) ending() bool { return slices.ContainsFunc(k.all(), (*worker).evicting) }
 
 // Evict implements upkeep.Pods.
 func (k population) Evict(uid types.UID, message string) {
@@ -72,5 +69,5 @@ func (k population) end(uid types.UID, reason, message string, grace *int64) {
 		return
 	}
 	k.event(p, "", corev1.EventTypeWarning, reason, message)
-	w.send(pod.Evicted{Reason: reason, Message: message, Grace: grace})
+	w.send(pod.Evicted{Reason: reason, Message: message, Grace: grace, Empty: reason == evict.Reason})
 }

@@ -4,6 +4,7 @@ package kubelet
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,8 +54,8 @@ type worker struct {
 	// began is when the pod was first seen; running is told of once.
 	began time.Time
 	ran   bool
-	// evicted and ended pods are not evicted again.
-	evicted, ended bool
+	// evicted and ended pods are not evicted again. Those that are bare hold nothing of the node any more.
+	evicted, ended, bare bool
 	// static pods come from files: the API has mirror, if anything, and made is their status.
 	static bool
 	mirror *corev1.Pod
@@ -215,6 +216,7 @@ func (w *worker) report(ctx context.Context) {
 	w.closeEnds()
 	w.recordLogs(&v)
 	w.ended = v.Stage >= pod.Ended
+	w.bare = v.Stage >= pod.Finished && !slices.ContainsFunc(v.Containers, pod.ContainerView.Kept)
 	w.mu.Unlock()
 	if v.Stage == pod.New {
 		return
@@ -280,6 +282,13 @@ func (w *worker) evicting() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.evicted && !w.ended
+}
+
+// givesBack reports whether the pod was evicted and still has containers or volumes.
+func (w *worker) givesBack() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.evicted && !w.bare
 }
 
 // beginEviction marks the pod as evicted. It reports whether this is the first time.

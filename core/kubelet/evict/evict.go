@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/static"
 )
 
@@ -29,9 +30,13 @@ type Usage struct {
 	Pod *corev1.Pod
 	// Containers use so much of the resource, by name.
 	Containers map[string]int64
+	// Shared is what the pod uses beside that: its volumes on the node's disk, or its processes, which are not
+	// counted by container.
+	Shared int64
 }
 
-func (u *Usage) total() (n int64) {
+func (u *Usage) total() int64 {
+	n := u.Shared
 	for _, v := range u.Containers {
 		n += v
 	}
@@ -50,11 +55,15 @@ type Shortage struct {
 	Threshold, Available resource.Quantity
 }
 
-// Choose the pod that goes; nil if none may.
+// worthwhile is the least that a pod gives back of what the node is short of: a disk that others filled does not get emptier
+// by the end of all pods that hold next to nothing.
+var worthwhile = map[corev1.ResourceName]int64{corev1.ResourceEphemeralStorage: 1 << 20, node.Inodes: 100}
+
+// Choose the pod that goes; nil if none may, or none would help.
 func Choose(s Shortage, pods []Usage) *Choice {
 	var may []Usage
 	for _, u := range pods {
-		if !Critical(u.Pod) {
+		if !Critical(u.Pod) && u.total() >= worthwhile[s.Resource] {
 			may = append(may, u)
 		}
 	}
@@ -106,8 +115,15 @@ func message(s Shortage, u *Usage) string {
 		used, ask := u.Containers[c.Name], c.Resources.Requests[s.Resource]
 		if used > ask.Value() {
 			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %v. ",
-				c.Name, resource.NewQuantity(used, resource.BinarySI), ask.String(), s.Resource)
+				c.Name, resource.NewQuantity(used, s.Available.Format), ask.String(), s.Resource)
 		}
+	}
+	switch {
+	case u.Shared == 0:
+	case s.Resource == node.PIDs:
+		fmt.Fprintf(&b, "It had %d processes. ", u.Shared)
+	default:
+		fmt.Fprintf(&b, "Its emptyDir volumes were using %s. ", resource.NewQuantity(u.Shared, s.Available.Format))
 	}
 	return b.String()
 }

@@ -19,13 +19,13 @@ func StorageLimit(p *corev1.Pod) (int64, bool) {
 }
 
 // OverStorage says, in upstream's words, which limit of ephemeral storage a pod is beyond; empty if it is within
-// all, or may not go. Its containers use so much with their files and logs, by name, and its volumes so much.
-func OverStorage(u Usage, volumes int64) string {
+// all, or may not go. u is of the disk: what its containers' files and logs take, and its volumes.
+func OverStorage(u Usage) string {
 	if Critical(u.Pod) {
 		return ""
 	}
 	limits := resourcehelper.PodLimits(u.Pod, resourcehelper.PodResourcesOptions{})
-	if limit, ok := limits[corev1.ResourceEphemeralStorage]; ok && u.total()+volumes > limit.Value() {
+	if limit, ok := limits[corev1.ResourceEphemeralStorage]; ok && u.total() > limit.Value() {
 		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
 	for i := range u.Pod.Spec.InitContainers {

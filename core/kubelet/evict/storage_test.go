@@ -61,7 +61,7 @@ func TestOverStorage(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := &corev1.Pod{Spec: c.pod}
-			if got := evict.OverStorage(evict.Usage{Pod: p, Containers: c.used}, c.volumes); got != c.want {
+			if got := evict.OverStorage(evict.Usage{Pod: p, Containers: c.used, Shared: c.volumes}); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})

@@ -3,6 +3,7 @@
 package linuxhost_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -16,6 +17,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
@@ -192,11 +194,28 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-func TestDiskPressure(t *testing.T) {
-	for limit, want := range map[string]bool{"0": false, "99.9999%": true} {
+// What the machine is short of is told with the condition, so that pods can be evicted for it.
+func TestShortages(t *testing.T) {
+	none := threshold.Defaults()
+	for signal := range none {
+		none[signal] = "0"
+	}
+	for signal, want := range map[string]struct {
+		condition corev1.NodeConditionType
+		resource  corev1.ResourceName
+	}{
+		threshold.MemoryAvailable: {corev1.NodeMemoryPressure, corev1.ResourceMemory},
+		threshold.DiskAvailable:   {corev1.NodeDiskPressure, corev1.ResourceEphemeralStorage},
+		threshold.InodesFree:      {corev1.NodeDiskPressure, node.Inodes},
+		threshold.PIDsAvailable:   {corev1.NodePIDPressure, node.PIDs},
+		"":                        {},
+	} {
+		limits := maps.Clone(none)
+		if signal != "" {
+			limits[signal] = "99.9999%"
+		}
 		g, err := linuxhost.New(linuxhost.Config{
-			NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), NodeIPs: []string{"192.0.2.7"},
-			Evict: map[string]string{threshold.DiskAvailable: limit, threshold.InodesFree: "0"},
+			NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), NodeIPs: []string{"192.0.2.7"}, Evict: limits,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -205,8 +224,17 @@ func TestDiskPressure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, got := f.Pressure[corev1.NodeDiskPressure]; got != want {
-			t.Errorf("with less than %s left: pressure %t", limit, got)
+		if signal == "" {
+			if len(f.Pressure) > 0 || len(f.Short) > 0 {
+				t.Errorf("nothing is to be left, and the machine is short of %v", f.Short)
+			}
+			continue
+		}
+		if len(f.Short) != 1 || f.Short[0].Resource != want.resource || f.Short[0].Available.Cmp(f.Short[0].Threshold) >= 0 {
+			t.Errorf("%s: the machine is short of %+v, want %s", signal, f.Short, want.resource)
+		}
+		if len(f.Pressure) != 1 || f.Pressure[want.condition] == "" {
+			t.Errorf("%s: conditions %v, want %s", signal, f.Pressure, want.condition)
 		}
 	}
 	if _, err := linuxhost.New(linuxhost.Config{

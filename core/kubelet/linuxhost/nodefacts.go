@@ -61,22 +61,40 @@ func (h *Host) Facts(context.Context) (*node.Facts, error) {
 	}
 	less(corev1.ResourceMemory, *resource.NewQuantity(evictMemory, resource.BinarySI))
 	less(corev1.ResourceEphemeralStorage, *resource.NewQuantity(evictDisk, resource.BinarySI))
-	if avail, ok := mem["MemAvailable"]; ok && avail < evictMemory {
-		f.Pressure[corev1.NodeMemoryPressure] = "kubelet has insufficient memory available"
-		f.Short = append(f.Short, node.Short{
-			Resource: corev1.ResourceMemory, Threshold: *resource.NewQuantity(evictMemory, resource.BinarySI),
-			Available: *resource.NewQuantity(avail, resource.BinarySI),
-		})
+	if avail, ok := mem["MemAvailable"]; ok {
+		short(f, corev1.ResourceMemory, resource.BinarySI, evictMemory, avail)
 	}
-	if int64(disk.Bavail)*disk.Bsize < evictDisk || int64(disk.Ffree) < limit(threshold.InodesFree, int64(disk.Files)) { //nolint:gosec // counts of a file system
-		f.Pressure[corev1.NodeDiskPressure] = "kubelet has disk pressure"
-	}
-	if pidsLow(h.evict[threshold.PIDsAvailable]) {
-		f.Pressure[corev1.NodePIDPressure] = "kubelet has insufficient PID available"
+	short(f, corev1.ResourceEphemeralStorage, resource.BinarySI, evictDisk, int64(disk.Bavail)*disk.Bsize)       //nolint:gosec // counts of a file system
+	short(f, node.Inodes, resource.DecimalSI, limit(threshold.InodesFree, int64(disk.Files)), int64(disk.Ffree)) //nolint:gosec // as above
+	if used, most, ok := processIDs(); ok {
+		short(f, node.PIDs, resource.DecimalSI, limit(threshold.PIDsAvailable, most), most-used)
 	}
 	f.Addresses = h.addresses()
 	f.Info = h.info()
 	return f, nil
+}
+
+// pressures are the conditions of a node that is short of something, with what it says.
+var pressures = map[corev1.ResourceName]struct {
+	condition corev1.NodeConditionType
+	message   string
+}{
+	corev1.ResourceMemory:           {corev1.NodeMemoryPressure, "kubelet has insufficient memory available"},
+	corev1.ResourceEphemeralStorage: {corev1.NodeDiskPressure, "kubelet has disk pressure"},
+	node.Inodes:                     {corev1.NodeDiskPressure, "kubelet has disk pressure"},
+	node.PIDs:                       {corev1.NodePIDPressure, "kubelet has insufficient PID available"},
+}
+
+// short adds a resource of which there is less than there is to be.
+func short(f *node.Facts, name corev1.ResourceName, format resource.Format, threshold, available int64) {
+	if available >= threshold {
+		return
+	}
+	p := pressures[name]
+	f.Pressure[p.condition] = p.message
+	f.Short = append(f.Short, node.Short{
+		Resource: name, Threshold: *resource.NewQuantity(threshold, format), Available: *resource.NewQuantity(available, format),
+	})
 }
 
 // usable blocks of a file system, in use or not: without those kept for root, which
@@ -120,16 +138,17 @@ func hugePages(list corev1.ResourceList) {
 	}
 }
 
-func pidsLow(threshold threshold.Limit) bool {
+// processIDs are how many the machine uses, and how many it has at most.
+func processIDs() (used, most int64, ok bool) {
 	// 0.52 0.58 0.59 3/467 12345: the fourth has the number of threads.
 	fields := strings.Fields(read("/proc/loadavg"))
 	if len(fields) < 4 {
-		return false
+		return 0, 0, false
 	}
 	_, total, _ := strings.Cut(fields[3], "/")
 	used, err1 := strconv.ParseInt(total, 10, 64)
-	limit, err2 := strconv.ParseInt(read("/proc/sys/kernel/pid_max"), 10, 64)
-	return err1 == nil && err2 == nil && limit > 0 && limit-used < threshold.Of(limit)
+	most, err2 := strconv.ParseInt(read("/proc/sys/kernel/pid_max"), 10, 64)
+	return used, most, err1 == nil && err2 == nil && most > 0
 }
 
 func read(file string) string {

@@ -56,7 +56,13 @@ type Facts struct {
 	Short []Short
 }
 
-// Short is a resource that the machine is short of.
+// Resources of a machine that pods do not ask for, and can take all of.
+const (
+	Inodes corev1.ResourceName = "inodes"
+	PIDs   corev1.ResourceName = "pids"
+)
+
+// Short is a resource that the machine is short of: memory, ephemeral-storage, inodes or pids.
 type Short struct {
 	Resource             corev1.ResourceName
 	Threshold, Available resource.Quantity

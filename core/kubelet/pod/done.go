@@ -28,6 +28,10 @@ func (m *Machine) done(ev Done) {
 				s.retryAt = m.now.Add(s.retry.next(m.now, m.opts.RetryInitial, m.opts.RetryMax))
 				return
 			}
+			if m.stage == Finished {
+				m.vanish(a.ID) // its end stays in the status
+				return
+			}
 			m.drop(s, a.ID)
 		}
 	case Resize:

@@ -57,6 +57,8 @@ type Evicted struct {
 	Reason, Message string
 	// Grace in seconds; nil is the pod's own.
 	Grace *int64
+	// Empty has its containers removed as soon as they have ended: their files are to go.
+	Empty bool
 }
 
 // Done says how an action ended. Action is the one that was asked for.

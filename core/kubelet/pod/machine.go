@@ -51,6 +51,8 @@ type End struct {
 	Grace           *int64
 	// Disrupted tells that it was for the node's sake, not the pod's own doing.
 	Disrupted bool
+	// Emptied tells that nothing of its containers stays on the node either.
+	Emptied bool
 }
 
 type task struct {
@@ -250,7 +252,7 @@ func (m *Machine) apply(ev Event) {
 		m.probed(ev)
 	case Evicted:
 		if m.end == nil && m.stage < Terminating {
-			m.end = &End{Reason: ev.Reason, Message: ev.Message, Grace: ev.Grace, Disrupted: true}
+			m.end = &End{Reason: ev.Reason, Message: ev.Message, Grace: ev.Grace, Disrupted: true, Emptied: ev.Empty}
 		}
 	case Done:
 		m.done(ev)

@@ -248,6 +248,37 @@ func TestRefusedPodsEndAtOnce(t *testing.T) {
 	}
 }
 
+// Of a pod that was evicted for the node's sake no container stays, and its end stays in the status.
+func TestAnEvictedPodGivesBackWhatItHas(t *testing.T) {
+	for _, empty := range []bool{true, false} {
+		p := aPod(corev1.RestartPolicyAlways, "main")
+		w := newWorld(p)
+		w.settle()
+		w.die("main", 1)
+		w.pass(time.Minute) // a second one runs; the first is kept
+		w.step(pod.Evicted{Reason: "Evicted", Message: "the disk is full", Empty: empty})
+		w.pass(time.Minute)
+		w.observe()
+		v := w.m.View()
+		c := v.Containers[0]
+		if v.Stage != pod.Finished || v.End == nil || v.End.Reason != "Evicted" ||
+			c.Current == nil || c.Current.State != pod.Exited || c.Current.ExitCode != 143 {
+			t.Errorf("empty %t: view %+v, container %+v", empty, v, c.Current)
+		}
+		if want := map[bool]int{true: 0, false: 2}[empty]; len(w.conts) != want {
+			t.Errorf("empty %t: containers %v, want %d", empty, w.conts, want)
+		}
+		if c.Kept() == empty {
+			t.Errorf("empty %t: it says that it keeps containers: %t", empty, c.Kept())
+		}
+		w.remove(1)
+		w.settle()
+		if w.m.Stage() != pod.Gone || len(w.boxes) > 0 || len(w.conts) > 0 {
+			t.Errorf("empty %t: it is %v, with %v %v", empty, w.m.Stage(), w.boxes, w.conts)
+		}
+	}
+}
+
 func TestDeadline(t *testing.T) {
 	p := aPod(corev1.RestartPolicyNever, "main")
 	limit := int64(60)
@@ -363,7 +394,11 @@ func TestPromisesHold(t *testing.T) {
 		w := newWorld(p)
 		gone := false
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			switch rapid.IntRange(0, 12).Draw(t, "what") {
+			switch rapid.IntRange(0, 13).Draw(t, "what") {
+			case 13:
+				if rapid.IntRange(0, 3).Draw(t, "short") == 0 {
+					w.step(pod.Evicted{Reason: "Evicted", Empty: rapid.Bool().Draw(t, "empty")})
+				}
 			case 12:
 				w.sendEarlyEvent()
 			case 0, 1, 2, 3:

@@ -528,29 +528,40 @@ func (m *Machine) killSidecars(blocked bool) (running bool) {
 // finish lets go of what is left, once nobody can ask for it any more.
 func (m *Machine) finish() {
 	if !m.removed {
-		if m.pod.DeletionTimestamp != nil {
+		switch {
+		case m.pod.DeletionTimestamp != nil:
 			m.do(Delete{})
+		case m.end != nil && m.end.Emptied:
+			m.removeContainers()
 		}
 		return
 	}
-	left := false
+	if len(m.sandboxes) == 0 { // They take their containers along; those without one go alone.
+		if !m.removeContainers() {
+			m.do(Cleanup{})
+		}
+		return
+	}
 	for i := range m.sandboxes {
-		left = true
 		m.do(RemoveSandbox{ID: m.sandboxes[i].ID})
 	}
+}
+
+// removeContainers removes the containers that are there, one of each name at a time. It reports whether there are any.
+func (m *Machine) removeContainers() (left bool) {
 	for _, s := range m.slots {
+		left = left || s.op != nil
 		for i := range s.list {
-			// Their sandbox takes them along; those without one go alone.
-			if c := &s.list[i]; !left && !c.lost() {
-				left = true
-				if s.op == nil && !m.delayed(s) {
-					s.op = RemoveContainer{Container: s.spec.Name, ID: c.ID}
-					m.emit(s.op)
-				}
+			c := &s.list[i]
+			if c.lost() {
+				continue
+			}
+			left = true
+			if s.op == nil && !m.delayed(s) {
+				s.op = RemoveContainer{Container: s.spec.Name, ID: c.ID}
+				m.emit(s.op)
 			}
 		}
 	}
-	if !left {
-		m.do(Cleanup{})
-	}
+	return left
 }

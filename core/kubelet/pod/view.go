@@ -39,6 +39,11 @@ type ContainerView struct {
 	Granted, Applied *corev1.ResourceRequirements
 }
 
+// Kept tells whether the runtime has the container, or one of its name before it.
+func (c ContainerView) Kept() bool {
+	return c.Current != nil && !c.Current.lost() || c.Last != nil && !c.Last.lost()
+}
+
 // View of the pod as it is now. It shares memory with the Machine until its next Step.
 func (m *Machine) View() View {
 	v := View{Pod: m.pod, Stage: m.stage, End: m.end, Started: m.started, Resizing: m.resizing}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sort"
 	"time"
 
@@ -36,10 +37,7 @@ type sighting struct{ first, used time.Time }
 
 // Collect looks at the disk once, and answers the images that it removed.
 func (c *Collector) Collect(ctx context.Context, now time.Time) (removed []string, err error) {
-	high, low, minAge := orDefault(c.High, 85), orDefault(c.Low, 80), c.MinAge
-	if minAge == 0 {
-		minAge = 2 * time.Minute
-	}
+	high, low := orDefault(c.High, 85), orDefault(c.Low, 80)
 	list, err := c.look(ctx, now)
 	if err != nil {
 		return nil, err
@@ -49,9 +47,37 @@ func (c *Collector) Collect(ctx context.Context, now time.Time) (removed []strin
 		return nil, err
 	}
 	target := total / 100 * low
+	removed, freed, err := c.remove(ctx, now, list, used-min(used, target))
+	if left := used - min(used, freed); left > target {
+		err = errors.Join(err, fmt.Errorf("the disk is %d%% full and all images that may go are gone: %d bytes are still too many", left*100/total, left-target))
+	}
+	return removed, err
+}
+
+// RemoveUnused removes all images that may go, however full the disk is: the node is short of it.
+func (c *Collector) RemoveUnused(ctx context.Context, now time.Time) (removed []string, err error) {
+	list, err := c.look(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	removed, _, err = c.remove(ctx, now, list, math.MaxUint64)
+	return removed, err
+}
+
+// remove images that nothing uses, in their order, until so many bytes are free.
+func (c *Collector) remove(
+	ctx context.Context,
+	now time.Time,
+	list []*cri.Image,
+	enough uint64,
+) (removed []string, freed uint64, err error) {
+	minAge := c.MinAge
+	if minAge == 0 {
+		minAge = 2 * time.Minute
+	}
 	var errs []error
 	for _, img := range list {
-		if used <= target {
+		if freed >= enough {
 			break
 		}
 		s := c.seen[img.Id]
@@ -64,12 +90,9 @@ func (c *Collector) Collect(ctx context.Context, now time.Time) (removed []strin
 		}
 		delete(c.seen, img.Id)
 		removed = append(removed, img.Id)
-		used -= min(used, img.Size)
+		freed += img.Size
 	}
-	if used > target {
-		errs = append(errs, fmt.Errorf("the disk is %d%% full and all images that may go are gone: %d bytes are still too many", used*100/total, used-target))
-	}
-	return removed, errors.Join(errs...)
+	return removed, freed, errors.Join(errs...)
 }
 
 func orDefault(n, def uint64) uint64 {

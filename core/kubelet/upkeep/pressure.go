@@ -4,59 +4,90 @@ package upkeep
 
 import (
 	"context"
+	"time"
 
-	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/evict"
+	"github.com/wasmplane/wasmplane/core/kubelet/node"
 )
 
-// limits is an optional power of Volumes: the pods whose volumes grew too large.
-type limits interface {
-	Exceeded(ctx context.Context) map[types.UID]string
-}
+// patience is how long the end of an evicted pod is waited for before another goes.
+const patience = 2 * time.Minute
 
 // relieve evicts pods that took more local storage than they may, and, while the
 // node is short of something, one pod at a time: what one gives back is to be seen
-// before another goes.
-func (k *Keeper) relieve(ctx context.Context) {
-	if l, ok := k.cfg.Volumes.(limits); ok {
-		for uid, msg := range l.Exceeded(ctx) {
-			k.cfg.Pods.Evict(uid, msg)
-		}
-	}
+// before another goes. Where the disk is short, images that nothing uses go first.
+func (k *Keeper) relieve(ctx context.Context, now time.Time) {
 	k.bound(ctx)
 	facts, err := k.cfg.Host.Facts(ctx)
-	if err != nil || len(facts.Short) == 0 || k.cfg.Pods.Evicting() {
-		return
-	}
-	usage, err := k.usage(ctx)
-	if err != nil {
-		k.cfg.Logger.WarnContext(ctx, "the node is short of something, and what pods use of it cannot be seen", "error", err)
+	if err != nil || len(facts.Short) == 0 || k.waits(now) {
 		return
 	}
 	for _, s := range facts.Short {
+		if s.Resource == corev1.ResourceEphemeralStorage || s.Resource == node.Inodes {
+			if k.images != nil && k.removeImages(ctx, now) {
+				return
+			}
+		}
+		usage, err := k.usage(ctx, s.Resource)
+		if err != nil {
+			k.cfg.Logger.WarnContext(ctx, "the node is short of a resource, and what pods use of it cannot be seen",
+				"resource", s.Resource, "error", err)
+			return
+		}
 		if c := evict.Choose(evict.Shortage(s), usage); c != nil {
+			k.evicted = now
 			k.cfg.Pods.Evict(c.Pod.UID, c.Message)
 			return
 		}
 	}
 }
 
-// usage of memory by the pods that run. Where it is the disk that is short, who
-// uses most memory goes just as well as any: usage of the disk is not measured.
-func (k *Keeper) usage(ctx context.Context) ([]evict.Usage, error) {
+// waits tells whether an evicted pod has not yet given back what it had. One that does not end does not keep the others
+// for ever.
+func (k *Keeper) waits(now time.Time) bool {
+	return now.Sub(k.evicted) < patience && k.cfg.Pods.Evicting()
+}
+
+// removeImages makes room on the disk, and reports whether there was something to remove.
+func (k *Keeper) removeImages(ctx context.Context, now time.Time) bool {
+	removed, err := k.images.RemoveUnused(ctx, now)
+	k.reportImages(ctx, "images that nothing uses were removed: the disk is short", removed, err)
+	return len(removed) > 0
+}
+
+// usage of a resource by the pods that run.
+func (k *Keeper) usage(ctx context.Context, name corev1.ResourceName) ([]evict.Usage, error) {
 	byUID, err := k.stats(ctx)
 	if err != nil {
 		return nil, err
 	}
+	k.meter.renew()
+	logs := k.cfg.Pods.Logs()
 	var out []evict.Usage
 	for _, p := range k.cfg.Pods.Running() {
-		u := evict.Usage{Pod: p, Containers: map[string]int64{}}
-		for _, c := range byUID[p.UID].GetLinux().GetContainers() {
-			name := c.GetAttributes().GetMetadata().GetName()
-			u.Containers[name] = int64(c.GetMemory().GetWorkingSetBytes().GetValue()) //nolint:gosec // bytes of memory
+		s := byUID[p.UID]
+		switch name {
+		case corev1.ResourceEphemeralStorage:
+			out = append(out, k.disk(ctx, p, s, logs, bytes))
+		case node.Inodes:
+			out = append(out, k.disk(ctx, p, s, logs, inodes))
+		case node.PIDs:
+			n := s.GetLinux().GetProcess().GetProcessCount().GetValue()
+			out = append(out, evict.Usage{Pod: p, Shared: int64(n)}) //nolint:gosec // a count of processes
+		default:
+			out = append(out, memory(p, s))
 		}
-		out = append(out, u)
 	}
 	return out, nil
+}
+
+func memory(p *corev1.Pod, s *cri.PodSandboxStats) evict.Usage {
+	u := evict.Usage{Pod: p, Containers: map[string]int64{}}
+	for _, c := range s.GetLinux().GetContainers() {
+		u.Containers[c.GetAttributes().GetMetadata().GetName()] = int64(c.GetMemory().GetWorkingSetBytes().GetValue()) //nolint:gosec // bytes of memory
+	}
+	return u
 }

@@ -4,6 +4,7 @@ package upkeep
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,18 +13,30 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/diskusage"
 	"github.com/wasmplane/wasmplane/core/kubelet/evict"
+	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 )
 
-// onDisk is an optional power of Volumes: what a pod's hold on the node's disk, in bytes.
+// onDisk is an optional power of Volumes: a pod's volumes that are directories of the node's disk.
 type onDisk interface {
-	OnDisk(ctx context.Context, p *corev1.Pod, enough int64) int64
+	OnDisk(p *corev1.Pod) []volume.Local
 }
 
-// bound evicts pods that are beyond their limits of ephemeral storage. Only pods with limits are measured.
+// volumes of a pod on the node's disk.
+func (k *Keeper) volumes(p *corev1.Pod) []volume.Local {
+	if v, ok := k.cfg.Volumes.(onDisk); ok {
+		return v.OnDisk(p)
+	}
+	return nil
+}
+
+// bound evicts pods that took more of the disk than they may. Only what has a limit is measured.
 func (k *Keeper) bound(ctx context.Context) {
+	defer k.meter.sweep()
 	var limited []*corev1.Pod
 	for _, p := range k.cfg.Pods.Running() {
-		if _, ok := evict.StorageLimit(p); ok && !evict.Critical(p) {
+		if msg := k.volumeOver(ctx, p); msg != "" {
+			k.cfg.Pods.Evict(p.UID, msg)
+		} else if _, ok := evict.StorageLimit(p); ok && !evict.Critical(p) {
 			limited = append(limited, p)
 		}
 	}
@@ -37,24 +50,50 @@ func (k *Keeper) bound(ctx context.Context) {
 		}
 		return
 	}
-	logFiles := k.cfg.Pods.Logs()
+	logs := k.cfg.Pods.Logs()
 	for _, p := range limited {
-		limit, _ := evict.StorageLimit(p)
-		u, volumes := evict.Usage{Pod: p, Containers: map[string]int64{}}, int64(0)
-		for _, c := range stats[p.UID].GetLinux().GetContainers() {
-			used := int64(c.GetWritableLayer().GetUsedBytes().GetValue())
-			if file := logFiles[c.GetAttributes().GetId()]; file != "" {
-				used += diskusage.Of(ctx, filepath.Dir(file), limit)
-			}
-			u.Containers[c.GetAttributes().GetMetadata().GetName()] += used
-		}
-		if v, ok := k.cfg.Volumes.(onDisk); ok {
-			volumes = v.OnDisk(ctx, p, limit)
-		}
-		if msg := evict.OverStorage(u, volumes); msg != "" {
+		if msg := evict.OverStorage(k.disk(ctx, p, stats[p.UID], logs, bytes)); msg != "" {
 			k.cfg.Pods.Evict(p.UID, msg)
 		}
 	}
+}
+
+// volumeOver says which volume of a pod holds more than its limit; empty if none does.
+func (k *Keeper) volumeOver(ctx context.Context, p *corev1.Pod) string {
+	for _, v := range k.volumes(p) {
+		if v.Limit != nil && k.meter.of(ctx, v.Dir).Bytes > v.Limit.Value() {
+			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.Limit.String())
+		}
+	}
+	return ""
+}
+
+func bytes(u diskusage.Usage) int64  { return u.Bytes }
+func inodes(u diskusage.Usage) int64 { return u.Inodes }
+
+// disk is what a pod takes of the node's: its containers with their files and logs, and its volumes.
+func (k *Keeper) disk(
+	ctx context.Context,
+	p *corev1.Pod,
+	s *cri.PodSandboxStats,
+	logs map[string]string,
+	of func(diskusage.Usage) int64,
+) evict.Usage {
+	out := evict.Usage{Pod: p, Containers: map[string]int64{}}
+	for _, c := range s.GetLinux().GetContainers() {
+		layer := c.GetWritableLayer()
+		used := diskusage.Usage{
+			Bytes: int64(layer.GetUsedBytes().GetValue()), Inodes: int64(layer.GetInodesUsed().GetValue()), //nolint:gosec // of a disk
+		}
+		if file := logs[c.GetAttributes().GetId()]; file != "" {
+			used = used.Plus(k.meter.of(ctx, filepath.Dir(file)))
+		}
+		out.Containers[c.GetAttributes().GetMetadata().GetName()] += of(used)
+	}
+	for _, v := range k.volumes(p) {
+		out.Shared += of(k.meter.of(ctx, v.Dir))
+	}
+	return out
 }
 
 // stats of the pods that the runtime has.

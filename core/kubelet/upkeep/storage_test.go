@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 )
 
 type pods struct {
@@ -43,9 +45,25 @@ func (r *runtime) Stats(context.Context) ([]*cri.PodSandboxStats, error) {
 	return r.stats, r.err
 }
 
-type volumes map[types.UID]int64
+type volumes map[types.UID][]volume.Local
 
-func (v volumes) OnDisk(_ context.Context, p *corev1.Pod, _ int64) int64 { return v[p.UID] }
+func (v volumes) OnDisk(p *corev1.Pod) []volume.Local { return v[p.UID] }
+
+// holds makes a directory that holds a file of so many bytes, and so many more that are empty.
+func holds(t *testing.T, size, empty int) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i := range empty + 1 {
+		text := ""
+		if i == 0 {
+			text = strings.Repeat("x", size)
+		}
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
 
 func limited(uid, limit string) *corev1.Pod {
 	p := &corev1.Pod{}
@@ -83,6 +101,7 @@ func TestPodsBeyondTheirStorage(t *testing.T) {
 	p := &pods{
 		running: []*corev1.Pod{
 			limited("within", "8Mi"), limited("files", "8Mi"), limited("logs", "3Mi"), limited("volumes", "8Mi"), limited("free", ""),
+			limited("full", ""), limited("half-full", ""),
 		},
 		logs:    map[string]string{"id-logs": filepath.Join(logs, "0.log")},
 		evicted: map[types.UID]string{},
@@ -90,18 +109,26 @@ func TestPodsBeyondTheirStorage(t *testing.T) {
 	r := &runtime{stats: []*cri.PodSandboxStats{
 		stats("within", 8*mi), stats("files", 8*mi+1), stats("logs", 0), stats("volumes", mi), stats("free", 1<<40),
 	}}
-	k := New(Config{Pods: p, Engine: r, Volumes: volumes{"volumes": 8 * mi, "free": 1 << 40}, Logger: slog.New(slog.DiscardHandler)})
+	big, limit := holds(t, 8*mi, 0), resource.MustParse("2Mi")
+	k := New(Config{Pods: p, Engine: r, Logger: slog.New(slog.DiscardHandler), Volumes: volumes{
+		"volumes":   {{Name: "a", Dir: big}, {Name: "b", Dir: filepath.Join(big, "none")}},
+		"free":      {{Name: "a", Dir: big}},
+		"full":      {{Name: "a", Dir: holds(t, mi, 0), Limit: &limit}, {Name: "b", Dir: big, Limit: &limit}},
+		"half-full": {{Name: "a", Dir: holds(t, mi, 0), Limit: &limit}},
+	}})
 	k.bound(t.Context())
 	want := map[types.UID]string{
 		"files":   "Pod ephemeral local storage usage exceeds the total limit of containers 8Mi. ",
 		"logs":    "Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. ",
 		"volumes": "Pod ephemeral local storage usage exceeds the total limit of containers 8Mi. ",
+		"full":    `Usage of EmptyDir volume "b" exceeds the limit "2Mi". `,
 	}
 	if !maps.Equal(p.evicted, want) {
 		t.Errorf("evicted %v, want %v", p.evicted, want)
 	}
 
 	clear(p.evicted)
+	delete(k.cfg.Volumes.(volumes), "full")
 	r.err = errors.New("it is busy")
 	k.bound(t.Context())
 	if len(p.evicted) > 0 {

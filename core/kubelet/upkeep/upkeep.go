@@ -18,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // How often the housekeeping is done, and images are looked at.
@@ -32,7 +33,7 @@ type Pods interface {
 	Running() []*corev1.Pod
 	// Logs are the files of the containers that run, by the containers' IDs.
 	Logs() map[string]string
-	// Evicting tells whether a pod that was evicted has not yet ended.
+	// Evicting tells whether a pod that was evicted still has something of the node: a container, or a volume.
 	Evicting() bool
 	// Evict ends a pod; of one that is being deleted, or was evicted, nothing more.
 	Evict(uid types.UID, message string)
@@ -43,7 +44,7 @@ type Config struct {
 	Pods   Pods
 	Engine engine.Engine
 	Host   node.Host
-	// Volumes of the pods; those that can say so tell which pods' grew too large.
+	// Volumes of the pods; those that can say so tell which are on the node's disk.
 	Volumes any
 	// Every is how often all is looked at (10 s if zero).
 	Every time.Duration
@@ -57,8 +58,10 @@ type Config struct {
 
 // Keeper of one node.
 type Keeper struct {
-	cfg    Config
-	images *pull.Collector // nil: the host does not know its disk
+	cfg     Config
+	images  *pull.Collector // nil: the host does not know its disk
+	meter   meter
+	evicted time.Time // when a pod had to go for the node's sake, the last time
 }
 
 // New makes a Keeper; Run runs it.
@@ -78,30 +81,45 @@ type disk interface {
 	Disk(ctx context.Context) (used, total uint64, err error)
 }
 
-// Run does the housekeeping until ctx ends.
+// Run does the housekeeping until ctx ends. Logs are looked at on their own: to measure what pods hold may take a while.
 func (k *Keeper) Run(ctx context.Context) error {
+	var collected time.Time
+	return run.Together(ctx,
+		func(ctx context.Context) error { return k.loop(ctx, k.rotateLogs) },
+		func(ctx context.Context) error {
+			return k.loop(ctx, func(ctx context.Context, now time.Time) {
+				k.relieve(ctx, now)
+				if k.images != nil && now.Sub(collected) >= collectEvery {
+					collected = now
+					k.collect(ctx, now)
+				}
+			})
+		},
+	)
+}
+
+// loop calls do with the time, now and then, until ctx ends.
+func (k *Keeper) loop(ctx context.Context, do func(ctx context.Context, now time.Time)) error {
 	t := time.NewTicker(k.cfg.Every)
 	defer t.Stop()
-	var collected time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case now := <-t.C:
-			k.rotateLogs(ctx, now)
-			k.relieve(ctx)
-			if k.images != nil && now.Sub(collected) >= collectEvery {
-				collected = now
-				k.collect(ctx, now)
-			}
+			do(ctx, now)
 		}
 	}
 }
 
 func (k *Keeper) collect(ctx context.Context, now time.Time) {
 	removed, err := k.images.Collect(ctx, now)
+	k.reportImages(ctx, "images that nothing uses were removed: the disk was filling up", removed, err)
+}
+
+func (k *Keeper) reportImages(ctx context.Context, message string, removed []string, err error) {
 	if len(removed) > 0 {
-		k.cfg.Logger.InfoContext(ctx, "images that nothing uses were removed: the disk was filling up", "images", len(removed))
+		k.cfg.Logger.InfoContext(ctx, message, "images", len(removed))
 	}
 	if err != nil && ctx.Err() == nil {
 		k.cfg.Logger.WarnContext(ctx, "images cannot be removed as they should", "error", err)

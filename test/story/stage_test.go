@@ -22,7 +22,10 @@ import (
 )
 
 // stage is one script's cluster, and the processes that the script started.
-type stage struct{ *harness.Cluster }
+type stage struct {
+	*harness.Cluster
+	disk string // a file system of its own, with the data directory; "": the machine's
+}
 
 // newStage gives a script its directory, name and port, and cleans up behind it.
 func newStage(e *testscript.Env) error {
@@ -30,7 +33,7 @@ func newStage(e *testscript.Env) error {
 	if err != nil {
 		return err
 	}
-	s := &stage{c}
+	s := &stage{Cluster: c}
 	second, err := harness.FreeAddress()
 	if err != nil {
 		return err
@@ -68,12 +71,33 @@ func (s *stage) leave(t testscript.T) {
 	if failed {
 		t.Log(s.Report())
 	}
-	if err := s.Remove(); err != nil {
+	if err := errors.Join(s.Remove(), s.removeDisk()); err != nil {
 		t.Log("[the host is not as it was]\n" + err.Error())
 		if !failed {
 			t.FailNow()
 		}
 	}
+}
+
+// smallDisk puts the data directory on a file system of its own, in memory.
+func (s *stage) smallDisk(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 || s.disk != "" {
+		ts.Fatalf("usage, once: disk SIZE INODES")
+	}
+	dir, err := os.MkdirTemp(built.Dir, "disk")
+	ts.Check(err)
+	ts.Check(os.Chmod(dir, 0o755))
+	ts.Check(harness.Execute("mount", "-t", "tmpfs", "-o", "mode=0755,size="+args[0]+",nr_inodes="+args[1], "tmpfs", dir))
+	s.disk, s.Data = dir, filepath.Join(dir, "data")
+	ts.Setenv("DATA", s.Data)
+	ts.Setenv("KUBECONFIG", s.Kubeconfig())
+}
+
+func (s *stage) removeDisk() error {
+	if s.disk == "" {
+		return nil
+	}
+	return errors.Join(harness.Execute("umount", s.disk), os.Remove(s.disk))
 }
 
 func (s *stage) up(ts *testscript.TestScript, neg bool, args []string) {

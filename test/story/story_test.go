@@ -110,6 +110,7 @@ func TestStories(t *testing.T) {
 			"await-http":      on((*stage).awaitHTTP),
 			"await-log":       on((*stage).awaitLog),
 			"env-from-stdout": on((*stage).setFromStdout),
+			"disk":            on((*stage).smallDisk),
 			"down":            on((*stage).down),
 		},
 	})

@@ -89,6 +89,10 @@ func run(tool string, args []string) error {
 		return exit(args[0])
 	case "sh":
 		return exit(strings.TrimPrefix(args[1], "exit "))
+	case "fill":
+		return fill(args)
+	case "litter":
+		return litter(args)
 	case "ls":
 		return list(args)
 	case "sleep":
@@ -98,9 +102,46 @@ func run(tool string, args []string) error {
 	case "touch":
 		return os.WriteFile(args[0], nil, 0o644)
 	default:
-		return fmt.Errorf("no such tool; there are serve, fetch, knock, listen, lookup, name, pods, owner, count, cat, echo, env, exit, ls, sleep, tar, touch")
+		return fmt.Errorf("no such tool; there are serve, fetch, knock, listen, lookup, name, pods, owner, count, cat, echo, env, exit, fill, litter, ls, sleep, tar, touch")
 	}
 	return nil
+}
+
+// fill FILE MEGABYTES writes a file, then sleeps.
+func fill(args []string) error {
+	n, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(args[0])
+	if err != nil {
+		return err
+	}
+	for block := make([]byte, 1<<20); n > 0; n-- {
+		if _, err := f.Write(block); err != nil {
+			return err
+		}
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	fmt.Println("filled")
+	return sleep("3600")
+}
+
+// litter DIRECTORY N makes empty files, then sleeps.
+func litter(args []string) error {
+	n, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		if err := os.WriteFile(filepath.Join(args[0], strconv.Itoa(i)), nil, 0o600); err != nil {
+			return err
+		}
+	}
+	fmt.Println("littered")
+	return sleep("3600")
 }
 
 func exit(code string) error {

@@ -5,8 +5,8 @@ package api
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -136,13 +136,11 @@ func (r *Resource) customSelector(version string, s fields.Selector) (fields.Sel
 // was stored: its definition, which may change tomorrow, is applied when
 // somebody reads it.
 func (r *Resource) decodeCustom(value []byte) (*object.Object, *unstructured.Unstructured, error) {
-	u := &unstructured.Unstructured{}
-	var err error
+	mediaType := object.JSON
 	if bytes.HasPrefix(value, []byte{0xd9, 0xd9, 0xf7}) { // CBOR that says so
-		err = cbor.Unmarshal(value, &u.Object)
-	} else {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(value, &u.Object)
+		mediaType = object.CBOR
 	}
+	u, err := UnpackCustom(value, mediaType)
 	if err != nil {
 		return nil, nil, fmt.Errorf("decode a stored %s: %w", r.Kind, err)
 	}
@@ -150,7 +148,77 @@ func (r *Resource) decodeCustom(value []byte) (*object.Object, *unstructured.Uns
 	if gvk.Group != r.Group || gvk.Version == "" {
 		return nil, nil, fmt.Errorf("decode a stored %s: it says that it is a %s", r.Kind, gvk)
 	}
-	return object.FromVersioned(object.Unstructured{GVK: gvk}, u), u, nil
+	codec := r.asStored.Load()
+	if codec == nil || codec.GVK != gvk { // nearly all objects of a resource share one
+		codec = &asStored{object.Unstructured{GVK: gvk}}
+		r.asStored.Store(codec)
+	}
+	return PackableCustom(codec, u), u, nil
+}
+
+// asStored is the codec of a custom resource of whose definition nothing is known.
+type asStored struct{ object.Unstructured }
+
+// Decode implements object.Codec.
+func (*asStored) Decode(data []byte, mediaType string) (runtime.Object, error) {
+	return UnpackCustom(data, mediaType)
+}
+
+// Encode implements object.Codec.
+func (*asStored) Encode(o runtime.Object, mediaType string) ([]byte, error) {
+	return PackCustom(o, mediaType)
+}
+
+// PackableCustom makes a carrier of a custom resource that packs it as JSON: nearly every
+// reader wants these very bytes. One with a number that would come back from JSON as
+// another type (1.0, which servers that store CBOR let through) is packed as CBOR.
+func PackableCustom(c object.Codec, u *unstructured.Unstructured) *object.Object {
+	mediaType := object.JSON
+	if changesInJSON(u.Object) {
+		mediaType = object.CBOR
+	}
+	return object.FromStored(c, u, mediaType)
+}
+
+// changesInJSON says whether a tree has a float that is written like a whole number.
+func changesInJSON(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, member := range v {
+			if changesInJSON(member) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, changesInJSON)
+	case float64:
+		return v == math.Trunc(v)
+	}
+	return false
+}
+
+// PackCustom writes a custom resource in a media type that UnpackCustom reads.
+func PackCustom(o runtime.Object, mediaType string) ([]byte, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no custom resource", o)
+	}
+	switch mediaType {
+	case object.JSON:
+		return EncodeCustom(u.Object)
+	case object.CBOR:
+		return cbor.Marshal(u.Object)
+	}
+	return nil, fmt.Errorf("media type %q: custom resources are packed as %s or %s", mediaType, object.JSON, object.CBOR)
+}
+
+// UnpackCustom reads a custom resource as it was written, and checks nothing.
+func UnpackCustom(data []byte, mediaType string) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	if mediaType == object.CBOR {
+		return u, cbor.Unmarshal(data, &u.Object)
+	}
+	return u, kjson.UnmarshalCaseSensitivePreserveInts(data, &u.Object)
 }
 
 // customDecoder is WatchDecoder for rows that are not built in. It knows nothing
@@ -169,16 +237,4 @@ func (r *Resource) customDecoder() func(key string, value []byte, revision int64
 		}
 		return o, l, f, nil
 	}
-}
-
-// EncodeCustom is the JSON that custom resources are stored and answered as:
-// keys in order, HTML not escaped, a newline at the end.
-func EncodeCustom(tree map[string]any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(tree); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
 }

@@ -11,6 +11,7 @@ package api
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -93,8 +94,9 @@ type Resource struct {
 	codecs       map[string]object.Codec // by version
 	storage      *kindcodec.Codec        // of the storage version, which need not be served
 	storageMedia string
-	printer      kinds.Printer // where upstream's printers are not registered with the others
-	plainTable   bool          // upstream prints nothing but name and age
+	printer      kinds.Printer            // where upstream's printers are not registered with the others
+	plainTable   bool                     // upstream prints nothing but name and age
+	asStored     atomic.Pointer[asStored] // the codec of the custom resource that was decoded last
 }
 
 // Codec is the codec of one served version, nil where the version does not serve the resource.

@@ -3,6 +3,7 @@
 package customresource
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -75,8 +76,8 @@ func (d *definition) known(o *object.Object, target *customVersion) (*object.Obj
 	return d.prepared(o)
 }
 
-// prepared is a stored object as its own version's schema has it. It shares the
-// stored tree where the schema changes nothing.
+// prepared is a stored object as its own version's schema has it. It shares what
+// was stored where the schema changes nothing.
 func (d *definition) prepared(o *object.Object) (*object.Object, error) {
 	v, ok := d.versions[o.Kind().Version]
 	if !ok {
@@ -88,21 +89,43 @@ func (d *definition) prepared(o *object.Object) (*object.Object, error) {
 	if view := o.View(v.codec); view != nil {
 		return view, nil
 	}
-	u, err := tree(o)
+	own, err := o.Copy()
 	if err != nil {
 		return nil, err
 	}
-	next := u.DeepCopy()
+	next, err := tree(own)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := v.coerce(next, coercing{stored: true}); err != nil {
-		return nil, fmt.Errorf("stored %s %s/%s: %w", d.kind, u.GetNamespace(), u.GetName(), err)
+		return nil, fmt.Errorf("stored %s %s/%s: %w", d.kind, next.GetNamespace(), next.GetName(), err)
 	}
 	v.fill(next)
-	if apiequality.Semantic.DeepEqual(next.Object, u.Object) {
-		next = u
+	same, err := isOf(next, o)
+	if err != nil {
+		return nil, err
 	}
-	view := object.FromVersioned(v.codec, next)
-	o.KeepView(d, v.codec, view)
-	return view, nil
+	view := api.PackableCustom(v.codec, next)
+	if same {
+		if view, err = o.As(v.codec); err != nil {
+			return nil, err
+		}
+	}
+	return view, o.KeepView(d, v.codec, view)
+}
+
+// isOf says whether a tree is what an object is. Of a packed one the bytes tell, so that
+// nothing is decoded to be compared.
+func isOf(u *unstructured.Unstructured, o *object.Object) (bool, error) {
+	if packed := o.Packed(object.JSON); packed != nil {
+		data, err := api.EncodeCustom(u.Object)
+		return bytes.Equal(data, packed), err
+	}
+	stored, err := tree(o)
+	if err != nil {
+		return false, err
+	}
+	return apiequality.Semantic.DeepEqual(u.Object, stored.Object), nil
 }
 
 func tree(o *object.Object) (*unstructured.Unstructured, error) {
@@ -165,8 +188,10 @@ func (d *definition) convertAll(ctx context.Context, objects []*object.Object, t
 	}
 	out := make([]*object.Object, len(converted))
 	for i, u := range converted {
-		out[i] = object.FromVersioned(target.codec, u)
-		objects[i].KeepView(d, target.codec, out[i])
+		out[i] = api.PackableCustom(target.codec, u)
+		if err := objects[i].KeepView(d, target.codec, out[i]); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }

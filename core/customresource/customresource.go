@@ -9,7 +9,7 @@
 // here a moment later, and a request for a resource that nobody knows yet waits
 // until everything that was defined before it is served (Serving.CatchUp).
 //
-// Objects stay in the watch cache as they were stored. What the definition makes
+// Objects stay in the watch cache as they were stored, packed. What the definition makes
 // of them (metadata repaired, unknown fields pruned, defaults of the stored
 // version filled in, converted to the version that is asked for) is made when
 // they are first read and kept beside them, so that a changed definition does

@@ -232,12 +232,17 @@ func (c *codec) Encode(o runtime.Object, mediaType string) ([]byte, error) {
 		return nil, fmt.Errorf("a %T is no custom resource", o)
 	}
 	switch mediaType {
-	case object.JSON:
-		return api.EncodeCustom(u.Object)
+	case object.JSON, object.CBOR: // CBOR is for the watch cache; no client is answered in it
+		return api.PackCustom(u, mediaType)
 	case object.YAML:
 		return yaml.Marshal(u.Object)
 	}
 	return nil, fmt.Errorf("media type %q: custom resources are written as %s and %s", mediaType, object.JSON, object.YAML)
+}
+
+// Unpack implements object.Unpacker: what is packed has been pruned and defaulted.
+func (c *codec) Unpack(data []byte, mediaType string) (runtime.Object, error) {
+	return api.UnpackCustom(data, mediaType)
 }
 
 // FromTree implements object.Codec.

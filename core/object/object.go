@@ -55,6 +55,13 @@ type Codec interface {
 	ToTree(versioned runtime.Object) (map[string]any, error)
 }
 
+// Unpacker is a Codec that reads what it packed itself otherwise than what clients
+// send: nothing is checked, pruned or filled in again.
+type Unpacker interface {
+	// Unpack makes the object again that Encode has written in mediaType.
+	Unpack(data []byte, mediaType string) (runtime.Object, error)
+}
+
 // Object is one object in flight. What its methods return is shared: callers
 // must not change it, but hand a changed copy to one of the Set methods.
 // Reads are safe for concurrent use; Set methods are for the one owner.
@@ -153,7 +160,7 @@ func (o *Object) versionedLocked() (runtime.Object, error) {
 		o.versioned, err = o.codec.FromTree(o.tree)
 	case o.packed:
 		if o.versioned, err = o.unpack(); err == nil {
-			o.owed += decodedSize(o.source)
+			o.owed += decodedSize(o.source, o.sourceTyp)
 		}
 	default:
 		err = ErrEmpty
@@ -168,6 +175,13 @@ func (o *Object) versionedLocked() (runtime.Object, error) {
 // unpack decodes a packed object. What it was when it was packed had its
 // defaults; those that are empty lists or maps are not in its bytes.
 func (o *Object) unpack() (runtime.Object, error) {
+	if u, ok := o.codec.(Unpacker); ok {
+		v, err := u.Unpack(o.source, o.sourceTyp)
+		if err != nil {
+			return nil, fmt.Errorf("unpack a %s: %w", o.codec.Kind().Kind, err)
+		}
+		return v, nil
+	}
 	v, err := o.codec.Decode(o.source, o.sourceTyp)
 	if err != nil {
 		return nil, fmt.Errorf("decode a packed %s: %w", o.codec.Kind().Kind, err)
@@ -176,8 +190,14 @@ func (o *Object) unpack() (runtime.Object, error) {
 	return v, nil
 }
 
-// decodedSize is what a decoded object is taken to cost in memory.
-func decodedSize(packed []byte) int { return 2*len(packed) + 4<<10 }
+// decodedSize is what a decoded object is taken to cost in memory. Trees of maps, which
+// custom resources are, take many times what their text does.
+func decodedSize(packed []byte, mediaType string) int {
+	if mediaType == Protobuf {
+		return 2*len(packed) + 4<<10
+	}
+	return 8*len(packed) + 4<<10
+}
 
 // Internal returns the object as the internal struct.
 func (o *Object) Internal() (runtime.Object, error) {
@@ -322,7 +342,7 @@ func (o *Object) Pack() error {
 		return fmt.Errorf("pack %s: %w", o.codec.Kind().Kind, err)
 	}
 	o.source, o.packed = b, true
-	o.owed += decodedSize(b)
+	o.owed += decodedSize(b, o.sourceTyp)
 	return nil
 }
 
@@ -425,11 +445,17 @@ func (o *Object) View(key any) *Object {
 // KeepView keeps another form of the same object beside it, for as long as it
 // lives itself: an object of the watch cache in another version, which a webhook
 // may have made. key is compared by ==. Views of another owner, who made them by
-// rules that hold no more, are forgotten. Bytes that the view encodes are charged
-// to o's holder.
-func (o *Object) KeepView(owner, key any, v *Object) {
+// rules that hold no more, are forgotten. What the view makes of itself is charged
+// to o's holder, and a view of a packed object is packed as well where it can be:
+// only the caller has seen it so far.
+func (o *Object) KeepView(owner, key any, v *Object) error {
 	if v != o {
 		v.SetHolder(o.holder)
+		if o.packed {
+			if err := v.Pack(); err != nil {
+				return err
+			}
+		}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -443,6 +469,22 @@ func (o *Object) KeepView(owner, key any, v *Object) {
 		kept = kept[1:]
 	}
 	o.views = append(kept, view{owner, key, v})
+	return nil
+}
+
+// As is a carrier of the same object for another codec, which reads and writes it alike. Both
+// share the bytes that it is packed into, or the versioned object where it is not packed.
+func (o *Object) As(c Codec) (*Object, error) {
+	o.mu.Lock()
+	defer o.unlock()
+	if o.packed {
+		return &Object{codec: c, source: o.source, sourceTyp: o.sourceTyp, packed: true}, nil
+	}
+	v, err := o.versionedLocked()
+	if err != nil {
+		return nil, err
+	}
+	return FromVersioned(c, v), nil
 }
 
 // Copy returns a carrier of a deep copy, for an owner who is going to change it.

@@ -154,3 +154,65 @@ func TestViewsAreKeptBesideAnObjectForOneOwner(t *testing.T) {
 		t.Error("a view outlived the object that it was made of")
 	}
 }
+
+// tallied counts what objects tell their holder.
+type tallied struct{ made, decoded int }
+
+func (h *tallied) Made(*Object, int)    { h.made++ }
+func (h *tallied) Decoded(*Object, int) { h.decoded++ }
+
+// unpacking reads what it packed itself in its own way.
+type unpacking struct{ *counting }
+
+func (u unpacking) Unpack(b []byte, m string) (runtime.Object, error) {
+	u.count("unpack")
+	return u.Unstructured.Decode(b, m)
+}
+
+func TestAViewOfAPackedObjectIsPacked(t *testing.T) {
+	c := newCounting()
+	h := &tallied{}
+	o := packed(t, c, `{"apiVersion":"v1","kind":"Thing","metadata":{"name":"a"}}`)
+	o.SetHolder(h)
+	v := FromStored(unpacking{c}, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v2", "kind": "Thing"}}, JSON)
+	if err := o.KeepView(t, "v2", v); err != nil {
+		t.Fatal(err)
+	}
+	if h.decoded != 1 || v.Packed(JSON) == nil || o.View("v2") != v {
+		t.Errorf("the holder was told of %d decoded forms; %q is packed", h.decoded, v.Packed(JSON))
+	}
+	v.DropDecoded()
+	clear(c.calls)
+	if m, err := v.Versioned(); err != nil || m.GetObjectKind().GroupVersionKind().Version != "v2" {
+		t.Errorf("%v %v", m, err)
+	}
+	if c.calls["unpack"] != 1 || c.calls["decode"] != 0 || h.decoded != 2 {
+		t.Errorf("%v, %d forms were told", c.calls, h.decoded)
+	}
+}
+
+func TestAnotherCodecSpeaksForTheSameBytes(t *testing.T) {
+	c, other := newCounting(), newCounting()
+	o := packed(t, c, `{"apiVersion":"v1","kind":"Thing","metadata":{"name":"a"}}`)
+	as, err := o.As(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(c.calls)
+	if b, source := as.Packed(JSON), o.Packed(JSON); &b[0] != &source[0] {
+		t.Error("the bytes are a copy")
+	}
+	if _, err := as.Tree(); err != nil || len(c.calls) != 0 || other.calls["decode"] != 1 {
+		t.Errorf("%v: %v and %v were asked", err, c.calls, other.calls)
+	}
+	plain := FromVersioned(c, &unstructured.Unstructured{})
+	if as, err = plain.As(other); err != nil || as.Codec() != Codec(other) {
+		t.Errorf("%v", err)
+	}
+	if v, err := as.Versioned(); err != nil || v != plain.versioned {
+		t.Errorf("an object that is not packed was copied: %v", err)
+	}
+	if _, err := (&Object{codec: c}).As(other); !errors.Is(err, ErrEmpty) {
+		t.Errorf("an object of nothing: %v", err)
+	}
+}

@@ -21,7 +21,8 @@ import (
 // list that is larger than the bound does not drive itself out again and again,
 // but finds what fitted of it. Bytes that nobody asks for are dropped in time.
 //
-// Decoded forms are dropped in the order in which they were made; decoding
+// Decoded forms are dropped in the order in which they were made, and a minute or two
+// after it however much room there is: a cache at rest holds bytes alone. Decoding
 // costs less than what it would take to remember them all.
 //
 // Objects that nobody else holds are not kept alive.
@@ -39,7 +40,7 @@ type forms struct {
 type charge struct {
 	object weak.Pointer[object.Object]
 	size   int64
-	looked time.Time // when it was last found to be wanted
+	looked time.Time // when it was last found to be wanted; of a decoded form, when it was made
 }
 
 // queue is first in, first out.
@@ -130,7 +131,7 @@ func (f *forms) look(now time.Time) {
 func (f *forms) Decoded(o *object.Object, size int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.decoded.push(charge{object: weak.Make(o), size: int64(size)})
+	f.decoded.push(charge{object: weak.Make(o), size: int64(size), looked: f.now()})
 	for len(f.decoded.list) > 1 && f.decoded.bytes > f.decodedLimit {
 		if old := f.decoded.pop().object.Value(); old != nil && old != o {
 			old.DropDecoded()
@@ -140,19 +141,33 @@ func (f *forms) Decoded(o *object.Object, size int) {
 
 // sweep drops what nobody has asked for since the last sweep, until ctx ends.
 func (f *forms) sweep(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
+	encoded, decoded := time.NewTicker(sweepEvery), time.NewTicker(wanted)
+	defer encoded.Stop()
+	defer decoded.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-encoded.C:
 			f.mu.Lock()
 			now := f.now()
 			for range len(f.kept.list) {
 				f.look(now)
 			}
 			f.mu.Unlock()
+		case <-decoded.C:
+			f.dropOldDecoded()
+		}
+	}
+}
+
+// dropOldDecoded drops the decoded forms that were made a minute ago and more.
+func (f *forms) dropOldDecoded() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for before := f.now().Add(-wanted); len(f.decoded.list) > 0 && !f.decoded.list[0].looked.After(before); {
+		if old := f.decoded.pop().object.Value(); old != nil {
+			old.DropDecoded()
 		}
 	}
 }

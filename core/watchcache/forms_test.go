@@ -154,3 +154,29 @@ func TestDecodedFormsAreBounded(t *testing.T) {
 		t.Error("what was decoded last was decoded again")
 	}
 }
+
+func TestWhatWasDecodedIsDroppedInTime(t *testing.T) {
+	s := newShelf(t, 10, 1<<20)
+	s.decoded = 0
+	look := func(o *object.Object) {
+		t.Helper()
+		if _, err := o.Versioned(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.at = s.at.Add(wanted / 2)
+	s.dropOldDecoded()
+	if look(s.objects[0]); s.decoded != 0 {
+		t.Error("what was decoded half a minute ago was dropped")
+	}
+	s.at = s.at.Add(wanted / 2)
+	s.dropOldDecoded()
+	if bytes := s.decodedBytes(); bytes != 0 {
+		t.Errorf("%d bytes of what was decoded a minute ago are kept", bytes)
+	}
+	look(s.objects[0])
+	look(s.objects[0])
+	if s.decoded != 1 || s.decodedBytes() == 0 {
+		t.Errorf("what is wanted again was decoded %d times, %d bytes kept", s.decoded, s.decodedBytes())
+	}
+}

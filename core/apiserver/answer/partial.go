@@ -73,8 +73,11 @@ func metadataBounds(o *object.Object) (begin, end int, err error) {
 // envelope. Every kind of the API that has a protobuf form has its metadata as
 // field 1, as has PartialObjectMetadata.
 func partialProto(o *object.Object) ([]byte, error) {
-	data := o.Packed(object.Protobuf)
-	if data == nil {
+	if data := o.Packed(object.Protobuf); data != nil {
+		return cutProto(o, data)
+	}
+	// What is packed as JSON would be decoded for each client.
+	return o.Kept("partial", func() ([]byte, error) {
 		versioned, err := o.Versioned()
 		if err != nil {
 			return nil, err
@@ -86,10 +89,16 @@ func partialProto(o *object.Object) ([]byte, error) {
 			}
 			return partial.Marshal()
 		}
-		if data, err = o.Encoded(object.Protobuf); err != nil {
+		data, err := o.Encoded(object.Protobuf)
+		if err != nil {
 			return nil, err
 		}
-	}
+		return cutProto(o, data)
+	})
+}
+
+// cutProto cuts an object's metadata out of its protobuf.
+func cutProto(o *object.Object, data []byte) ([]byte, error) {
 	raw, err := envelope.Raw(data)
 	if err != nil {
 		return nil, fmt.Errorf("encoded %s: %w", o.Kind().Kind, err)

@@ -4,6 +4,7 @@ package reader
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -194,6 +195,8 @@ func (r *Reader) matchCustom(ctx context.Context, version string, l labels.Selec
 	}
 }
 
+// customFields are the fields that a version makes selectable. They are kept with the
+// object's encoded forms, so that a list does not decode all that it leaves out.
 func (r *Reader) customFields(ctx context.Context, item *watchcache.Item, version string) (fields.Set, error) {
 	o, err := r.Convert(ctx, item.Object, version)
 	if err != nil {
@@ -203,12 +206,37 @@ func (r *Reader) customFields(ctx context.Context, item *watchcache.Item, versio
 	if err != nil {
 		return nil, err
 	}
-	versioned, err := o.Versioned()
+	kept, err := o.Kept("fields", func() ([]byte, error) {
+		versioned, err := o.Versioned()
+		if err != nil {
+			return nil, err
+		}
+		_, set, err := v.Attrs(versioned)
+		return packFields(v.Selectable, set), err
+	})
 	if err != nil {
 		return nil, err
 	}
-	_, set, err := v.Attrs(versioned)
-	return set, err
+	return unpackFields(v.Selectable, kept), nil
+}
+
+// packFields writes the values of fields one after the other, each behind its length.
+func packFields(names []string, set fields.Set) []byte {
+	var out []byte
+	for _, name := range names {
+		out = append(binary.AppendUvarint(out, uint64(len(set[name]))), set[name]...)
+	}
+	return out
+}
+
+func unpackFields(names []string, packed []byte) fields.Set {
+	set := make(fields.Set, len(names))
+	for _, name := range names {
+		length, n := binary.Uvarint(packed)
+		packed = packed[n:]
+		set[name], packed = string(packed[:length]), packed[length:]
+	}
+	return set
 }
 
 // List reads a page of objects. Their form is the storage version's: see InVersion.

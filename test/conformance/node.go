@@ -229,8 +229,10 @@ func (n *secondNode) disconnect(ctx context.Context) {
 }
 
 // ownKubelet mounts a directory ($1) at kubeletDir ($0), and runs the rest there. What
-// it mounts, nobody else sees; what is mounted below either of the two is below both.
-const ownKubelet = `mount --make-private "$0" && mount --bind "$1" "$0" && shift && exec "$@"`
+// it mounts, nobody else sees: the first node's mount, which it covers, is shared, as
+// drivers want it, and with nobody. What is mounted below either of the two directories
+// is below both.
+const ownKubelet = `mount --make-private "$0" && mount --make-shared "$0" && mount --bind "$1" "$0" && shift && exec "$@"`
 
 // start runs a component in the network namespace, and in a mount namespace of which
 // only kubeletDir is its own: other mounts and cgroups are this machine's.

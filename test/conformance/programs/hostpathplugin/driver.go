@@ -19,7 +19,6 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/localcsi"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
-	"github.com/wasmplane/wasmplane/core/localvolume"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -309,16 +308,10 @@ func (d *driver) NodeUnstageVolume(ctx context.Context, r *spec.NodeUnstageVolum
 // NodePublishVolume implements the node service. A pod's own volume is made here.
 func (d *driver) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
 	plain(r.GetVolumeCapability())
-	ephemeral := r.GetVolumeContext()[ephemeralKey] == "true"
-	if ephemeral {
-		if r.GetVolumeCapability().GetBlock() != nil {
-			return nil, status.Error(codes.InvalidArgument, "a pod's own volume cannot be a block device")
-		}
-		if err := d.Provide(ctx, &localvolume.Wanted{ID: r.GetVolumeId(), Bytes: ephemeralSize}); err != nil {
-			return nil, err
-		}
-		r.StagingTargetPath = "/" // it has none
-	} else if err := d.check(r.GetVolumeId(), func(u use) string {
+	if r.GetVolumeContext()[ephemeralKey] == "true" {
+		return d.publishOwn(ctx, r)
+	}
+	if err := d.check(r.GetVolumeId(), func(u use) string {
 		if !slices.Contains(u.Staged, r.GetStagingTargetPath()) {
 			return "it is not staged at " + r.GetStagingTargetPath()
 		}
@@ -326,9 +319,7 @@ func (d *driver) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolum
 	}); err != nil {
 		return nil, err
 	}
-	if err := d.ledger.change(r.GetVolumeId(), func(u *use) {
-		u.Ephemeral, u.Published = ephemeral, with(u.Published, r.GetTargetPath())
-	}); err != nil {
+	if err := d.ledger.change(r.GetVolumeId(), func(u *use) { u.Published = with(u.Published, r.GetTargetPath()) }); err != nil {
 		return nil, err
 	}
 	answer, err := d.Driver.NodePublishVolume(ctx, r)
@@ -338,14 +329,38 @@ func (d *driver) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolum
 	return answer, err
 }
 
+// publishOwn makes a pod's own volume, of which the pod's ID for it is the name.
+func (d *driver) publishOwn(ctx context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
+	made, err := d.Driver.CreateVolume(ctx, &spec.CreateVolumeRequest{
+		Name: r.GetVolumeId(), CapacityRange: &spec.CapacityRange{RequiredBytes: ephemeralSize},
+		VolumeCapabilities: []*spec.VolumeCapability{r.GetVolumeCapability()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := d.ledger.change(r.GetVolumeId(), func(u *use) { u.Own = made.GetVolume().GetVolumeId() }); err != nil {
+		return nil, err
+	}
+	r.VolumeId, r.StagingTargetPath = made.GetVolume().GetVolumeId(), "/" // it is not staged
+	return d.Driver.NodePublishVolume(ctx, r)
+}
+
+// NodeGetVolumeStats implements the node service.
+func (d *driver) NodeGetVolumeStats(ctx context.Context, r *spec.NodeGetVolumeStatsRequest) (*spec.NodeGetVolumeStatsResponse, error) {
+	if own := d.ledger.of(r.GetVolumeId()).Own; own != "" {
+		r.VolumeId = own
+	}
+	return d.Driver.NodeGetVolumeStats(ctx, r)
+}
+
 // NodeUnpublishVolume implements the node service. A pod's own volume is removed here.
 func (d *driver) NodeUnpublishVolume(ctx context.Context, r *spec.NodeUnpublishVolumeRequest) (*spec.NodeUnpublishVolumeResponse, error) {
 	answer, err := d.Driver.NodeUnpublishVolume(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if d.ledger.of(r.GetVolumeId()).Ephemeral {
-		if err := d.Remove(ctx, r.GetVolumeId()); err != nil {
+	if own := d.ledger.of(r.GetVolumeId()).Own; own != "" {
+		if err := d.Remove(ctx, own); err != nil {
 			return nil, err
 		}
 		return answer, d.ledger.change(r.GetVolumeId(), func(u *use) { *u = use{} })

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -211,5 +212,48 @@ func TestFlags(t *testing.T) {
 	}
 	if _, err := parse([]string{"--endpoint=/x", "--proxy-endpoint=tcp://:9000"}, io.Discard); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOwnVolumes of pods come with a publication and go with its end, whatever the
+// length of their IDs. It mounts, and so needs root.
+func TestOwnVolumes(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount")
+	}
+	d := testDriver(t)
+	running, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(running) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	id, target := "csi-"+strings.Repeat("0a", 32), filepath.Join(t.TempDir(), "at")
+	t.Cleanup(func() { _ = syscall.Unmount(target, syscall.MNT_DETACH) }) // where the test failed
+	once := &spec.VolumeCapability{
+		AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}},
+		AccessMode: &spec.VolumeCapability_AccessMode{Mode: spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+	}
+	for range 2 { // again is no other volume
+		_, err := d.NodePublishVolume(t.Context(), &spec.NodePublishVolumeRequest{
+			VolumeId: id, TargetPath: target, VolumeCapability: once, VolumeContext: map[string]string{ephemeralKey: "true"},
+		})
+		wantCode(t, "published", err, codes.OK)
+	}
+	if err := os.WriteFile(filepath.Join(target, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stats, err := d.NodeGetVolumeStats(t.Context(), &spec.NodeGetVolumeStatsRequest{VolumeId: id, VolumePath: target})
+	if err != nil || len(stats.GetUsage()) == 0 {
+		t.Errorf("its statistics are %v (%v)", stats, err)
+	}
+	_, err = d.NodeUnpublishVolume(t.Context(), &spec.NodeUnpublishVolumeRequest{VolumeId: id, TargetPath: target})
+	wantCode(t, "unpublished", err, codes.OK)
+	all, err := d.ListVolumes(t.Context(), &spec.ListVolumesRequest{})
+	if err != nil || len(all.GetEntries()) > 0 || len(d.ledger.uses) > 0 {
+		t.Errorf("left are %v (%v) and %v", all, err, d.ledger.uses)
 	}
 }

@@ -16,8 +16,10 @@ import (
 
 // use is what has been done with a volume.
 type use struct {
-	Attached, Ephemeral bool     `json:",omitempty"`
-	Staged, Published   []string `json:",omitempty"` // paths
+	Attached          bool     `json:",omitempty"`
+	Staged, Published []string `json:",omitempty"` // paths
+	// Own is the volume behind a pod's own, whose ID is too long for a directory.
+	Own string `json:",omitempty"`
 }
 
 // ledger keeps account of what callers did with volumes. It is a file, so that a
@@ -69,7 +71,7 @@ func (l *ledger) change(id string, how func(*use)) error {
 	u := l.uses[id]
 	how(&u)
 	l.uses[id] = u
-	if !u.Attached && !u.Ephemeral && len(u.Staged)+len(u.Published) == 0 {
+	if !u.Attached && u.Own == "" && len(u.Staged)+len(u.Published) == 0 {
 		delete(l.uses, id)
 	}
 	data, err := json.Marshal(l.uses)

@@ -4,7 +4,6 @@ package csi
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -13,21 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 )
 
 // grown: the volume has become larger than its claim's status says, so that the file
 // system on it may have to follow.
 func (w *work) grown() bool {
-	if w.r.Claim == nil || w.r.Persistent == nil || w.s.readOnly {
-		return false
-	}
-	if w.r.Claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == corev1.PersistentVolumeClaimNodeResizeInfeasible {
-		return false // the driver has said so: another size has to be asked for
-	}
-	size, told := w.r.Persistent.Spec.Capacity[corev1.ResourceStorage], w.r.Claim.Status.Capacity[corev1.ResourceStorage]
-	return !told.IsZero() && size.Cmp(told) > 0
+	return !w.s.readOnly && w.r.Grown()
 }
 
 // grow has the driver let the file system follow, with the pod at work in it. What goes
@@ -37,12 +29,12 @@ func (w *work) grow(ctx context.Context) {
 		return
 	}
 	claim, size := w.r.Claim, w.r.Persistent.Spec.Capacity[corev1.ResourceStorage]
-	err := w.write(ctx, claim, growing(claim))
+	err := w.write(ctx, claim, volume.ClaimInState(claim, corev1.PersistentVolumeClaimNodeResizeInProgress))
 	if err == nil {
 		err = w.expand(ctx, size)
 	}
 	if err == nil {
-		err = w.write(ctx, w.r.Claim, grownTo(w.r.Claim, size))
+		err = w.write(ctx, w.r.Claim, volume.GrownTo(w.r.Claim, size))
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -96,42 +88,8 @@ func infeasible(c codes.Code) bool {
 	return c == codes.InvalidArgument || c == codes.OutOfRange || c == codes.NotFound
 }
 
-// growing, grownTo and outOfReach are a claim's next states, as upstream's kubelet and
-// external-resizer know them (KEP-1790).
-func growing(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
-	return inState(c, corev1.PersistentVolumeClaimNodeResizeInProgress)
-}
-
-func inState(c *corev1.PersistentVolumeClaim, s corev1.ClaimResourceStatus) *corev1.PersistentVolumeClaim {
-	next := c.DeepCopy()
-	if next.Status.AllocatedResourceStatuses == nil {
-		next.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{}
-	}
-	next.Status.AllocatedResourceStatuses[corev1.ResourceStorage] = s
-	return next
-}
-
-func grownTo(c *corev1.PersistentVolumeClaim, size resource.Quantity) *corev1.PersistentVolumeClaim {
-	next := c.DeepCopy()
-	if next.Status.Capacity == nil {
-		next.Status.Capacity = corev1.ResourceList{}
-	}
-	next.Status.Capacity[corev1.ResourceStorage] = size
-	delete(next.Status.AllocatedResourceStatuses, corev1.ResourceStorage)
-	next.Status.Conditions = slices.DeleteFunc(next.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
-		switch c.Type {
-		case corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
-			corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError:
-			return true
-		default:
-			return false
-		}
-	})
-	return next
-}
-
 func outOfReach(c *corev1.PersistentVolumeClaim, why string) *corev1.PersistentVolumeClaim {
-	next := inState(c, corev1.PersistentVolumeClaimNodeResizeInfeasible)
+	next := volume.ClaimInState(c, corev1.PersistentVolumeClaimNodeResizeInfeasible)
 	next.Status.Conditions = slices.DeleteFunc(next.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
 		return c.Type == corev1.PersistentVolumeClaimNodeResizeError
 	})
@@ -145,22 +103,9 @@ func outOfReach(c *corev1.PersistentVolumeClaim, why string) *corev1.PersistentV
 // write brings a claim's status from one state to the next; the request's claim is what
 // came of it.
 func (w *work) write(ctx context.Context, have, next *corev1.PersistentVolumeClaim) error {
-	a, err := json.Marshal(have)
+	got, err := volume.WriteClaim(ctx, w.cfg.Client, have, next)
 	if err != nil {
-		return fmt.Errorf("encode claim: %w", err)
-	}
-	b, err := json.Marshal(next)
-	if err != nil {
-		return fmt.Errorf("encode claim: %w", err)
-	}
-	body, err := strategicpatch.CreateTwoWayMergePatch(a, b, corev1.PersistentVolumeClaim{})
-	if err != nil || string(body) == "{}" {
 		return err
-	}
-	got, err := w.cfg.Client.CoreV1().PersistentVolumeClaims(have.Namespace).Patch(ctx, have.Name, types.StrategicMergePatchType, body,
-		metav1.PatchOptions{}, "status")
-	if err != nil {
-		return fmt.Errorf("write the status of claim %s/%s: %w", have.Namespace, have.Name, err)
 	}
 	w.r.Claim = got
 	return nil

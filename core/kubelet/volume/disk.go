@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -24,14 +27,21 @@ import (
 	"github.com/wasmplane/wasmplane/core/localvolume"
 )
 
+// look is how often the claim of a device's file system is asked for whether it has grown.
+const look = time.Minute
+
 // local is a directory of this node that outlives pods, or the file system of a device. A directory
 // that this node's class offers is made with its first pod.
 type local struct {
 	root   string // where directories of the class are; "" = nowhere
 	node   string
 	client kubernetes.Interface
-	// formats is held while a device is formatted and mounted.
+	// formats is held while a device is formatted and mounted, or its file system grows.
 	formats chan struct{}
+	logger  *slog.Logger
+	// given has the places of file systems that belong to their pod's group: when one is
+	// looked at again, what the pod has made of its files is left alone.
+	given sync.Map
 }
 
 func (*local) Name() string                                        { return "kubernetes.io/local-volume" }
@@ -71,6 +81,9 @@ func (l *local) Mount(ctx context.Context, r Request) (Mounted, error) {
 		if err := l.mountDevice(ctx, pv, path, r.Dir); err != nil {
 			return Mounted{}, fmt.Errorf("file system of %q of PV %s: %w", path, pv.Name, err)
 		}
+		if !r.ReadOnly {
+			l.grow(ctx, &r, path)
+		}
 		path = r.Dir
 	case !info.IsDir():
 		return Mounted{}, fmt.Errorf("path %q of PV %s is neither a directory nor a block device", path, pv.Name)
@@ -79,19 +92,48 @@ func (l *local) Mount(ctx context.Context, r Request) (Mounted, error) {
 	if r.ReadOnly {
 		return m, nil
 	}
-	return m, own(path, r.Pod, false)
+	if _, given := l.given.Load(r.Dir); given {
+		return m, nil
+	}
+	if err := own(path, r.Pod, false); err != nil {
+		return Mounted{}, err
+	}
+	if path == r.Dir {
+		l.given.Store(r.Dir, true)
+	}
+	return m, nil
+}
+
+// RefreshAt implements Refresher: the file system of a device is to grow with the volume.
+func (*local) RefreshAt(r Request) time.Time {
+	if r.Persistent == nil || r.Claim == nil || r.ReadOnly || r.Block() {
+		return time.Time{}
+	}
+	if info, err := os.Stat(r.Persistent.Spec.Local.Path); err != nil || info.Mode().Type() != fs.ModeDevice {
+		return time.Time{}
+	}
+	return time.Now().Add(look)
+}
+
+// alone waits for its turn with file systems: another pod may want the same device, which
+// is formatted once.
+func (l *local) alone(ctx context.Context) (release func(), err error) {
+	select {
+	case l.formats <- struct{}{}:
+		return func() { <-l.formats }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // mountDevice mounts the file system of a device, which is made if the device has none. All pods have
 // the same: those that only read it do so by their containers' mounts.
 func (l *local) mountDevice(ctx context.Context, pv *corev1.PersistentVolume, device, dir string) error {
-	// Another pod may want the same device: it is formatted once.
-	select {
-	case l.formats <- struct{}{}:
-		defer func() { <-l.formats }()
-	case <-ctx.Done():
-		return ctx.Err()
+	release, err := l.alone(ctx)
+	if err != nil {
+		return err
 	}
+	defer release()
 	if err := makeDir(dir, 0o750); err != nil {
 		return err
 	}
@@ -111,7 +153,10 @@ func (l *local) mountDevice(ctx context.Context, pv *corev1.PersistentVolume, de
 }
 
 // Unmount takes away the mount of a device; of a directory nothing was mounted.
-func (*local) Unmount(_ context.Context, _ types.UID, _, dir string) error { return unmount(dir) }
+func (l *local) Unmount(_ context.Context, _ types.UID, _, dir string) error {
+	l.given.Delete(dir)
+	return unmount(dir)
+}
 
 // SupportsPersistent implements Persistent.
 func (*hostPath) SupportsPersistent(pv *corev1.PersistentVolume) bool { return pv.Spec.HostPath != nil }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +14,9 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -121,13 +124,10 @@ func TestADeviceOfTheNode(t *testing.T) {
 	}
 }
 
-// TestTheFileSystemOfADevice is made with the first pod, and kept for the next; two pods have the
-// same. Loop devices need root.
-func TestTheFileSystemOfADevice(t *testing.T) {
-	if os.Geteuid() != 0 {
-		return
-	}
-	file := filepath.Join(t.TempDir(), "disk")
+// loopDevice of 16 MiB, and the file that it is of.
+func loopDevice(t *testing.T) (device, file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "disk")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -138,12 +138,22 @@ func TestTheFileSystemOfADevice(t *testing.T) {
 	if err != nil {
 		t.Fatalf("losetup: %v", err)
 	}
-	device := strings.TrimSpace(string(out))
+	device = strings.TrimSpace(string(out))
 	t.Cleanup(func() {
 		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "losetup", "--detach", device).CombinedOutput(); err != nil {
 			t.Errorf("losetup: %v: %s", err, out)
 		}
 	})
+	return device, file
+}
+
+// TestTheFileSystemOfADevice is made with the first pod, and kept for the next; two pods have the
+// same. Loop devices need root.
+func TestTheFileSystemOfADevice(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	device, _ := loopDevice(t)
 	m, _ := managerOf(t, "", boundClaim("c"), boundVolume(localAt(device)))
 	mounted := func(p *corev1.Pod) *cri.Mount {
 		t.Helper()
@@ -325,4 +335,95 @@ func TestAVolumeIsGivenToItsPodsGroup(t *testing.T) {
 	if gid, _ := look(filepath.Join(odd, "file")); gid != 0 {
 		t.Error("OnRootMismatch: the volume was given to the group again")
 	}
+}
+
+// TestTheFileSystemOfADeviceGrows while the pod is at work in it, and the claim is told;
+// what the pod has made of its files stays. Loop devices need root.
+func TestTheFileSystemOfADeviceGrows(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	device, file := loopDevice(t)
+	claim, pv := boundClaim("c"), boundVolume(localAt(device))
+	size := func(text string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(text)}
+	}
+	claim.Status.Capacity, pv.Spec.Capacity = size("16Mi"), size("16Mi")
+	client := fake.NewClientset(claim, pv, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	m, err := volume.New(volume.Config{RootDir: t.TempDir(), Objects: &objects{}, NodeName: "n", Client: client, Logger: slog.Default()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := aPod(withClaim(false), corev1.VolumeMount{Name: "v", MountPath: "/data"})
+	group := int64(2000)
+	p.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &group}
+	t.Cleanup(func() {
+		if err := m.Unmount(context.WithoutCancel(t.Context()), p.UID); err != nil {
+			t.Error(err)
+		}
+	})
+	mounted := func() (string, uint64) {
+		t.Helper()
+		if err := m.Mount(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		mounts, err := m.Mounts(t.Context(), p, &p.Spec.Containers[0], nil)
+		if err != nil || len(mounts) != 1 {
+			t.Fatalf("mounts %v %v", mounts, err)
+		}
+		var st unix.Statfs_t
+		if err := unix.Statfs(mounts[0].HostPath, &st); err != nil {
+			t.Fatal(err)
+		}
+		return mounts[0].HostPath, st.Blocks * uint64(st.Bsize)
+	}
+	at, before := mounted()
+	private := filepath.Join(at, "private")
+	if err := os.WriteFile(private, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "losetup", "--set-capacity", device).CombinedOutput(); err != nil {
+		t.Fatalf("losetup: %v: %s", err, out)
+	}
+	pv.Spec.Capacity = size("64Mi")
+	if _, err := client.CoreV1().PersistentVolumes().Update(t.Context(), pv, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
+		corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending,
+	}
+	if _, err := client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, after := mounted()
+	told, err := client.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "c", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	size64, state := told.Status.Capacity[corev1.ResourceStorage], told.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
+	if mayGrowExt4(t) {
+		if after < before*2 || size64.String() != "64Mi" || state != "" {
+			t.Errorf("the file system had %d bytes and has %d; the claim is told %+v", before, after, told.Status)
+		}
+	} else if after != before || size64.String() != "16Mi" || state != corev1.PersistentVolumeClaimNodeResizeInProgress {
+		t.Errorf("the kernel refuses to grow file systems, which has %d bytes; the claim is told %+v", after, told.Status)
+	}
+	if info, err := os.Stat(private); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the pod's file has become %v (%v)", info, err)
+	}
+}
+
+// mayGrowExt4 tells whether the kernel lets this process make a file system in use larger,
+// which is more than to be root: some machines take the capability away.
+func mayGrowExt4(t *testing.T) bool {
+	t.Helper()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		t.Fatal(err)
+	}
+	return sets[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }

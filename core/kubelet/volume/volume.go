@@ -149,7 +149,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m.plugins = append(append([]Plugin{}, cfg.Plugins...),
 		&emptyDir{}, &hostPath{}, &configMap{c}, &secret{c}, &downward{c}, &projected{c}, &image{},
-		&local{root: cfg.Local, node: cfg.NodeName, client: cfg.Client, formats: make(chan struct{}, 1)}, &nfs{})
+		&local{root: cfg.Local, node: cfg.NodeName, client: cfg.Client, formats: make(chan struct{}, 1), logger: cfg.Logger}, &nfs{})
 	return m, nil
 }
 
@@ -195,7 +195,29 @@ func (m *Manager) entry(p *corev1.Pod) *podVolumes {
 	return pv
 }
 
-// Mount sets up all volumes of a pod.
+// used are the volumes that a container of the pod has. As upstream, others are left alone.
+func used(p *corev1.Pod) map[string]bool {
+	names := map[string]bool{}
+	has := func(mounts []corev1.VolumeMount, devices []corev1.VolumeDevice) {
+		for i := range mounts {
+			names[mounts[i].Name] = true
+		}
+		for i := range devices {
+			names[devices[i].Name] = true
+		}
+	}
+	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range containers {
+			has(containers[i].VolumeMounts, containers[i].VolumeDevices)
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		has(p.Spec.EphemeralContainers[i].VolumeMounts, p.Spec.EphemeralContainers[i].VolumeDevices)
+	}
+	return names
+}
+
+// Mount sets up all volumes of a pod that its containers have.
 func (m *Manager) Mount(ctx context.Context, p *corev1.Pod) error {
 	pv := m.entry(p)
 	pv.busy.Lock()
@@ -206,8 +228,12 @@ func (m *Manager) Mount(ctx context.Context, p *corev1.Pod) error {
 // mountAll sets up a pod's volumes, or, to refresh, those whose contents follow the API. pv.busy held.
 func (m *Manager) mountAll(ctx context.Context, pv *podVolumes, p *corev1.Pod, refresh bool) error {
 	var next time.Time
+	wanted := used(p)
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
+		if !wanted[v.Name] {
+			continue
+		}
 		name, _ := claimOf(p, v)
 		at, timed := pv.again[v.Name]
 		if refresh && (timed || name != "") && (at.IsZero() || time.Now().Before(at)) {
@@ -396,8 +422,11 @@ func (m *Manager) Devices(p *corev1.Pod, c *corev1.Container) ([]*cri.Device, er
 }
 
 // Mounts are what a container mounts.
-func (m *Manager) Mounts(_ context.Context, p *corev1.Pod, c *corev1.Container, env map[string]string) ([]*cri.Mount, error) {
-	mounted := m.mounted(p.UID)
+func (m *Manager) Mounts(ctx context.Context, p *corev1.Pod, c *corev1.Container, env map[string]string) ([]*cri.Mount, error) {
+	mounted, err := m.mountedFor(ctx, p, c)
+	if err != nil {
+		return nil, err
+	}
 	var out []*cri.Mount
 	for i := range c.VolumeMounts {
 		vm := &c.VolumeMounts[i]
@@ -415,6 +444,19 @@ func (m *Manager) Mounts(_ context.Context, p *corev1.Pod, c *corev1.Container, 
 		out = append(out, mnt)
 	}
 	return out, nil
+}
+
+// mountedFor are the volumes that are set up, with those that nobody had before this
+// container, which was added to a pod that runs.
+func (m *Manager) mountedFor(ctx context.Context, p *corev1.Pod, c *corev1.Container) (map[string]Mounted, error) {
+	mounted, wanted := m.mounted(p.UID), used(p)
+	for i := range c.VolumeMounts {
+		if _, ok := mounted[c.VolumeMounts[i].Name]; !ok && wanted[c.VolumeMounts[i].Name] {
+			err := m.Mount(ctx, p)
+			return m.mounted(p.UID), err
+		}
+	}
+	return mounted, nil
 }
 
 func (m *Manager) mount(p *corev1.Pod, c *corev1.Container, index int, vm *corev1.VolumeMount, vol Mounted,

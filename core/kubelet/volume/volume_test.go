@@ -4,7 +4,9 @@ package volume_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,6 +93,9 @@ func manager(t *testing.T, o *objects) (*volume.Manager, string) {
 func aPod(v corev1.Volume, mounts ...corev1.VolumeMount) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid", Labels: map[string]string{"a": "1"}}}
 	p.Spec.Volumes = []corev1.Volume{v}
+	if len(mounts) == 0 {
+		mounts = []corev1.VolumeMount{{Name: v.Name, MountPath: "/v"}} // what no container has is not set up
+	}
 	p.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: mounts}}
 	return p
 }
@@ -242,5 +247,35 @@ func TestASubPathThatIsMissing(t *testing.T) {
 	}
 	if err := m.Unmount(t.Context(), p.UID); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestVolumesThatNoContainerHas are not set up, be they there or not, until one is added
+// that has them.
+func TestVolumesThatNoContainerHas(t *testing.T) {
+	m, _ := manager(t, &objects{maps: map[string]map[string]string{"conf": {"a": "1"}}})
+	p := aPod(confVolume(), corev1.VolumeMount{Name: "v", MountPath: "/v"})
+	for name, conf := range map[string]string{"unused": "conf", "missing": "nowhere"} {
+		v := confVolume()
+		v.Name, v.ConfigMap = name, &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: conf}}
+		p.Spec.Volumes = append(p.Spec.Volumes, v)
+	}
+	if err := m.Mount(t.Context(), p); err != nil {
+		t.Fatalf("a volume that no container has is in the way: %v", err)
+	}
+	mounts, err := m.Mounts(t.Context(), p, &p.Spec.Containers[0], nil)
+	if err != nil || len(mounts) != 1 {
+		t.Fatalf("mounts %v %v", mounts, err)
+	}
+	unused := filepath.Join(filepath.Dir(mounts[0].HostPath), "unused")
+	if _, err := os.Stat(unused); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the volume that no container has is set up (%v)", err)
+	}
+	p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+		Name: "later", VolumeMounts: []corev1.VolumeMount{{Name: "unused", MountPath: "/v"}},
+	}}}
+	later := corev1.Container(p.Spec.EphemeralContainers[0].EphemeralContainerCommon)
+	if mounts, err = m.Mounts(t.Context(), p, &later, nil); err != nil || len(mounts) != 1 || mounts[0].HostPath != unused {
+		t.Errorf("the container that was added has %v (%v)", mounts, err)
 	}
 }

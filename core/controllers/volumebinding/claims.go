@@ -21,6 +21,8 @@ type view interface {
 	volume(name string) (*corev1.PersistentVolume, error)
 	// volumes of a class, in no order.
 	volumes(class string) ([]*corev1.PersistentVolume, error)
+	// meant are the volumes, of any class, that name the claim.
+	meant(claim *corev1.PersistentVolumeClaim) ([]*corev1.PersistentVolume, error)
 	claim(namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	class(name string) (*storagev1.StorageClass, error)
 	// defaultClass for claims that name none.
@@ -188,23 +190,26 @@ func planFirstConsumer(v view, c *corev1.PersistentVolumeClaim) (claimPlan, erro
 	return waitsWith(normal("WaitForPodScheduled", "waiting for pods %s to be scheduled", strings.Join(pods, ","))), nil
 }
 
-// match finds a claim's volume: the one that was made or meant for it, else the
+// match finds a claim's volume: the one that was made or meant for it, whatever its class, else the
 // smallest of those that have the fewest access modes beyond the wanted ones.
 func match(v view, c *corev1.PersistentVolumeClaim, delayed bool) (*corev1.PersistentVolume, error) {
 	all, err := v.volumes(volume.GetPersistentVolumeClaimClass(c))
 	if err != nil {
 		return nil, err
 	}
-	byModes := map[int][]*corev1.PersistentVolume{}
+	naming, err := v.meant(c)
+	if err != nil {
+		return nil, err
+	}
 	var meant []*corev1.PersistentVolume
+	for _, pv := range naming {
+		if volume.IsVolumeBoundToClaim(pv, c) && volume.CheckAccessModes(c, pv) {
+			meant = append(meant, pv)
+		}
+	}
+	byModes := map[int][]*corev1.PersistentVolume{}
 	for _, pv := range all {
-		switch {
-		case !volume.CheckAccessModes(c, pv):
-		case pv.Spec.ClaimRef != nil:
-			if volume.IsVolumeBoundToClaim(pv, c) {
-				meant = append(meant, pv)
-			}
-		default:
+		if pv.Spec.ClaimRef == nil && volume.CheckAccessModes(c, pv) {
 			byModes[len(pv.Spec.AccessModes)] = append(byModes[len(pv.Spec.AccessModes)], pv)
 		}
 	}

@@ -196,6 +196,10 @@ func (v cached) volumes(class string) ([]*corev1.PersistentVolume, error) {
 	return controllers.Indexed[*corev1.PersistentVolume](v.volumeIndex, byClass, class)
 }
 
+func (v cached) meant(c *corev1.PersistentVolumeClaim) ([]*corev1.PersistentVolume, error) {
+	return controllers.Indexed[*corev1.PersistentVolume](v.volumeIndex, byRef, controllers.Key{Namespace: c.Namespace, Name: c.Name}.String())
+}
+
 func (v cached) claim(namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	return orNil(v.claimLister.PersistentVolumeClaims(namespace).Get(name))
 }

@@ -177,6 +177,16 @@ func TestWhatIsMeantForAClaimIsIts(t *testing.T) {
 	w.becomes("claim", "early", "Pending")
 }
 
+// A volume that was meant for a claim is its, though their classes differ.
+func TestWhatIsMeantForAClaimMayBeOfAnotherClass(t *testing.T) {
+	w := start(t, aVolume("meant", "1Gi", func(pv *corev1.PersistentVolume) {
+		pv.Spec.StorageClassName = "one"
+		pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "a", Name: "c"}
+	}), aClaim("c", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("nowhere") }))
+	w.becomes("claim", "c", "Bound meant")
+	w.becomes("volume", "meant", "Bound c")
+}
+
 // A claim that names its volume gets it, or is told why not.
 func TestAClaimMayNameItsVolume(t *testing.T) {
 	named := func(name string) func(*corev1.PersistentVolumeClaim) {
@@ -350,8 +360,11 @@ func TestABehindCacheReleasesNothing(t *testing.T) {
 // nothing is a view of an empty cluster.
 type nothing struct{}
 
-func (nothing) volume(string) (*corev1.PersistentVolume, error)             { return nil, nil }
-func (nothing) volumes(string) ([]*corev1.PersistentVolume, error)          { return nil, nil }
+func (nothing) volume(string) (*corev1.PersistentVolume, error)    { return nil, nil }
+func (nothing) volumes(string) ([]*corev1.PersistentVolume, error) { return nil, nil }
+func (nothing) meant(*corev1.PersistentVolumeClaim) ([]*corev1.PersistentVolume, error) {
+	return nil, nil
+}
 func (nothing) claim(string, string) (*corev1.PersistentVolumeClaim, error) { return nil, nil }
 func (nothing) class(string) (*storagev1.StorageClass, error)               { return nil, nil }
 func (nothing) defaultClass() (*storagev1.StorageClass, error)              { return nil, nil }

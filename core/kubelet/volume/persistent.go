@@ -4,8 +4,10 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -87,6 +89,38 @@ func (m *Manager) resolve(ctx context.Context, p *corev1.Pod, v *corev1.Volume) 
 		}
 	}
 	return nil, Request{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : no volume plugin of this node takes %s of PV %s", v.Name, kindOf(pv), pv.Name)
+}
+
+// sole refuses a volume of a single pod that another has on this node: scheduled there by
+// its name, or from before this kubelet began.
+func (m *Manager) sole(p *corev1.Pod, r *Request) error {
+	if r.Persistent == nil || !slices.Contains(r.Persistent.Spec.AccessModes, corev1.ReadWriteOncePod) {
+		return nil
+	}
+	// As upstream says it.
+	inUse := errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch owner, known := m.owners[r.Persistent.Name]; {
+	case owner == p.UID:
+		return nil
+	case known:
+		return inUse
+	}
+	// Where pods have it set up: pods/UID/volumes/KIND/NAME.
+	at, err := filepath.Rel(m.podDir(p.UID), r.Dir)
+	if err != nil {
+		return fmt.Errorf("look for other pods with the volume: %w", err)
+	}
+	others, err := filepath.Glob(filepath.Join(m.podDir("*"), at))
+	if err != nil {
+		return fmt.Errorf("look for other pods with the volume: %w", err)
+	}
+	if slices.ContainsFunc(others, func(dir string) bool { return dir != r.Dir }) {
+		return inUse
+	}
+	m.owners[r.Persistent.Name] = p.UID
+	return nil
 }
 
 func block(pv *corev1.PersistentVolume) bool {

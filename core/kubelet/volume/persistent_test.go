@@ -427,3 +427,41 @@ func mayGrowExt4(t *testing.T) bool {
 	}
 	return sets[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
+
+// TestAVolumeOfASinglePod is not set up for another one on the node, also after the
+// kubelet has begun anew, until the first has gone.
+func TestAVolumeOfASinglePod(t *testing.T) {
+	pv := boundVolume(localAt(t.TempDir()))
+	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+	m, root := managerOf(t, "", boundClaim("c"), pv)
+	first := aPod(withClaim(false), corev1.VolumeMount{Name: "v", MountPath: "/data"})
+	second := first.DeepCopy()
+	second.UID, second.Name = "another", "another"
+	for range 2 { // again is no other pod
+		if err := m.Mount(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(m *volume.Manager) {
+		t.Helper()
+		const want = `MountVolume.SetUp failed for volume "v" : volume uses the ReadWriteOncePod access mode and is already in use by another pod`
+		if err := m.Mount(t.Context(), second); err == nil || err.Error() != want {
+			t.Errorf("the second pod: %v", err)
+		}
+	}
+	refused(m)
+	if err := m.Unmount(t.Context(), first.UID); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Mount(t.Context(), second); err != nil {
+		t.Errorf("the first has gone: %v", err)
+	}
+	if err := m.Unmount(t.Context(), second.UID); err != nil {
+		t.Fatal(err)
+	}
+	// What a kubelet before this one has set up.
+	if err := os.MkdirAll(filepath.Join(root, "pods", "before", "volumes", "kubernetes.io~local-volume", "pv"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	refused(m)
+}

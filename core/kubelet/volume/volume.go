@@ -118,7 +118,9 @@ type Manager struct {
 	mu   sync.Mutex
 	pods map[types.UID]*podVolumes
 	due  map[types.UID]time.Time
-	wake chan struct{}
+	// owners are the pods that have volumes which only one pod may have, by the volume's name.
+	owners map[string]types.UID
+	wake   chan struct{}
 }
 
 type podVolumes struct {
@@ -142,7 +144,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Allocatable == nil {
 		cfg.Allocatable = func() corev1.ResourceList { return nil }
 	}
-	m := &Manager{cfg: cfg, pods: map[types.UID]*podVolumes{}, due: map[types.UID]time.Time{}, wake: make(chan struct{}, 1)}
+	m := &Manager{cfg: cfg, pods: map[types.UID]*podVolumes{}, due: map[types.UID]time.Time{}, owners: map[string]types.UID{}, wake: make(chan struct{}, 1)}
 	c := &contents{
 		objects: cfg.Objects, allocatable: cfg.Allocatable, tokens: podidentity.NewTokens(cfg.Client),
 		trust: podidentity.NewTrustBundles(cfg.Client), certs: podidentity.NewCertificates(cfg.Client),
@@ -246,6 +248,9 @@ func (m *Manager) mountAll(ctx context.Context, pv *podVolumes, p *corev1.Pod, r
 		}
 		_, live := pl.(Live)
 		if live || timed || !refresh {
+			if err := m.sole(p, &r); err != nil {
+				return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
+			}
 			got, err := pl.Mount(ctx, r)
 			if err != nil {
 				return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
@@ -550,6 +555,7 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	}
 	m.mu.Lock()
 	delete(m.pods, uid)
+	maps.DeleteFunc(m.owners, func(_ string, owner types.UID) bool { return owner == uid })
 	m.mu.Unlock()
 	return nil
 }

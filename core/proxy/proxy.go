@@ -44,9 +44,9 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	// PodCIDRs are the networks of pods. What comes from them is inside the cluster.
 	PodCIDRs []netip.Prefix
-	// ServiceCIDRs are the networks of Services, one or one of each IP family; there is a
-	// table for each. What goes to an address or port there that no Service has is refused,
-	// and does not leave the node.
+	// ServiceCIDRs are the configured networks of Services, one or one of each IP family; there
+	// is a table for each. What goes to an address or port there, or in a ServiceCIDR of the
+	// cluster that is ready, that no Service has is refused, and does not leave the node.
 	ServiceCIDRs []netip.Prefix
 	// ReservedTCPPorts of the node's own addresses are no Service's, whatever it asks for:
 	// the API's, the kubelet's, ssh.
@@ -89,6 +89,7 @@ type Proxy struct {
 	services map[types.NamespacedName]*corev1.Service
 	slices   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice // by Service, by name
 	dirty    map[types.NamespacedName]bool
+	ranges   map[string][]netip.Prefix // of ServiceCIDRs that are ready, by name
 	outage   outage
 }
 
@@ -111,6 +112,7 @@ func New(cfg Config) (*Proxy, error) {
 		services: map[types.NamespacedName]*corev1.Service{},
 		slices:   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice{},
 		dirty:    map[types.NamespacedName]bool{},
+		ranges:   map[string][]netip.Prefix{},
 	}
 	for _, f := range families(cfg) {
 		t, err := openTable(f, cfg.Table, cfg.ServiceCIDRs, cfg.ReservedTCPPorts)
@@ -159,7 +161,7 @@ func (p *Proxy) follow() error {
 		return fmt.Errorf("follow endpoint slices: %w", err)
 	}
 	p.synced = []cache.InformerSynced{services.HasSynced, endpoints.HasSynced}
-	return nil
+	return p.followRanges()
 }
 
 func (p *Proxy) service(o any, deleted bool) {
@@ -302,7 +304,7 @@ func (p *Proxy) take() map[types.NamespacedName]input {
 // sync plans what changed and writes the difference. After a failure the whole
 // table is written, because nobody knows what is in it.
 func (p *Proxy) sync(ctx context.Context) error {
-	changed := p.take()
+	changed, networks := p.take(), p.networks()
 	var errs []error
 	health := map[int32]*healthWant{}
 	for _, s := range p.sides {
@@ -312,7 +314,7 @@ func (p *Proxy) sync(ctx context.Context) error {
 			plans[key] = s.planner.after(in.before).plan(in.service, in.slices)
 		}
 		difference := s.state.apply(plans)
-		if err := s.write(ctx, difference); err != nil {
+		if err := errors.Join(s.use(ctx, s.planner.family.widest(networks)), s.write(ctx, difference)); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -95,6 +96,11 @@ func (r *running) put(o any) {
 	switch o := o.(type) {
 	case *corev1.Service:
 		api := r.client.CoreV1().Services(o.Namespace)
+		if _, err = api.Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			_, err = api.Update(ctx, o, metav1.UpdateOptions{})
+		}
+	case *networkingv1.ServiceCIDR:
+		api := r.client.NetworkingV1().ServiceCIDRs()
 		if _, err = api.Create(ctx, o, metav1.CreateOptions{}); err != nil {
 			_, err = api.Update(ctx, o, metav1.UpdateOptions{})
 		}
@@ -230,6 +236,61 @@ func TestServicesAreReachedFromEverywhere(t *testing.T) {
 			r.refused(from, "10.96.99.99:80")
 		}
 	})
+}
+
+// A further range of Services is the cluster's while it is ready, and no longer: its Services
+// answer, what no Service has there is refused, and a range that is not ready takes nothing away.
+func TestFurtherRanges(t *testing.T) {
+	l := newLab(t)
+	one, oneIP := l.pod(5)
+	l.serve(one, "tcp", ":8080")
+	r := start(t, l, service("web", "203.0.113.7"), slice("web", "n1", oneIP), service("sticky", vip, func(s *corev1.Service) {
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	}), slice("sticky", "n1", oneIP))
+	defer r.stop()
+	further := func(ready metav1.ConditionStatus, cidrs ...string) *networkingv1.ServiceCIDR {
+		return &networkingv1.ServiceCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: "further"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs},
+			Status: networkingv1.ServiceCIDRStatus{Conditions: []metav1.Condition{{Type: networkingv1.ServiceCIDRConditionReady, Status: ready}}},
+		}
+	}
+	has := func(want bool, text string) {
+		t.Helper()
+		netlab.Eventually(t, fmt.Sprint("the set has ", text, ": ", want), func() bool {
+			return strings.Contains(r.Run("node", "nft", "list", "set", "ip", testTable, setRanges), text) == want
+		})
+	}
+	has(true, "10.96.0.0/16")
+	r.want(one, "203.0.113.7:80", one) // whatever is known of its range
+	// Within the configured one, and of the other family: neither makes a difference, nor an error.
+	r.put(further(metav1.ConditionTrue, "203.0.113.0/24"))
+	has(true, "203.0.113.0/24")
+	for _, from := range []string{one, "node"} {
+		r.refused(from, "203.0.113.9:80")
+		r.refused(from, "203.0.113.7:81")
+		r.want(from, "203.0.113.7:80", one)
+	}
+	other := further(metav1.ConditionTrue, "10.96.7.0/24", "fd00:7::/112")
+	other.Name = "within"
+	r.put(other)
+	wider := further(metav1.ConditionTrue, "10.96.0.0/12")
+	wider.Name = "wider"
+	r.put(wider)
+	has(true, "10.96.0.0/12")
+	has(false, "10.96.0.0/16")
+	r.want(one, vip+":80", one)
+	r.put(further(metav1.ConditionFalse, "203.0.113.0/24"))
+	has(false, "203.0.113.0/24")
+	r.want(one, "203.0.113.7:80", one)
+	// Somebody flushes the table: it comes back with the ranges of now.
+	r.Run("node", "nft", "delete", "table", "ip", testTable)
+	has(true, "10.96.0.0/12")
+	for _, name := range []string{"wider", "within"} {
+		if err := r.client.NetworkingV1().ServiceCIDRs().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has(true, "10.96.0.0/16")
 }
 
 func TestAClientStaysWithItsEndpoint(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 type table struct {
 	family   family
 	name     string
-	services []netip.Prefix // the Services' networks of this family
+	services []netip.Prefix // the Services' networks of this family, those of ServiceCIDRs too
 	reserved []int32        // TCP ports of the node that no Service gets
 	sockets  *bool          // the kernel can be asked who listens; nil: not tried yet
 	nft      knftables.Interface
@@ -33,13 +33,7 @@ func openTable(f family, name string, services []netip.Prefix, reserved []int32)
 	if err != nil {
 		return nil, fmt.Errorf("the service proxy needs nftables: install the package nftables (nft 1.0.1 or later) and run as root: %w", err)
 	}
-	var own []netip.Prefix
-	for _, p := range services {
-		if f.fits(p.Addr()) {
-			own = append(own, p)
-		}
-	}
-	return &table{family: f, name: name, services: own, reserved: reserved, nft: nft}, nil
+	return &table{family: f, name: name, services: f.widest(services), reserved: reserved, nft: nft}, nil
 }
 
 // rewrite replaces the whole table at once: no packet sees half of it.
@@ -137,6 +131,11 @@ func (t *table) skeleton(tx *knftables.Transaction) {
 		Name: setHairpin, Type: t.address() + " . " + t.address(),
 		Comment: knftables.PtrTo("a pod that reaches itself by a Service"),
 	})
+	tx.Add(&knftables.Set{
+		Name: setRanges, Type: t.address(), Flags: []knftables.SetFlag{knftables.IntervalFlag},
+		Comment: knftables.PtrTo("the networks of Services"),
+	})
+	t.addRanges(tx)
 	rules := func(name string, rules ...string) {
 		tx.Add(&knftables.Chain{Name: name})
 		for _, r := range rules {
@@ -199,26 +198,21 @@ func (t *table) hooks(tx *knftables.Transaction, ip string) {
 	}
 	// What still goes to a Service's network behind nat went to no port of any
 	// Service: without an answer here it would leave by the default route.
-	var strays []string
-	for _, p := range t.services {
-		strays = append(strays, fmt.Sprintf("%s daddr %s goto %s", ip, p, chainReject))
-	}
+	stray := fmt.Sprintf("%s daddr @%s goto %s", ip, setRanges, chainReject)
 	for name, at := range map[string]knftables.BaseChainHook{"strays-forward": knftables.ForwardHook, "strays-output": knftables.OutputHook} {
-		hook(knftables.FilterType, name, at, "0", strays...)
+		hook(knftables.FilterType, name, at, "0", stray)
 	}
 	hook(knftables.NATType, "nat-prerouting", knftables.PreroutingHook, "-100", "fib daddr type local goto "+chainOwn, "goto services")
 	hook(knftables.NATType, "nat-output", knftables.OutputHook, "-100", "fib daddr type local goto "+chainOwnOut, "goto services")
-	postrouting := []string{fmt.Sprintf("meta mark and %s == 0 %s saddr . %s daddr @%s ct status dnat masquerade fully-random", masqueradeMark, ip, ip, setHairpin)}
-	// The node's own processes have the address that leads to the Service's, by the default route as a rule: on a
-	// machine with several links an endpoint of another node could not answer to it.
-	for _, p := range t.services {
-		postrouting = append(postrouting, fmt.Sprintf("meta mark and %s == 0 ct status dnat ct original %s daddr %s fib saddr type local masquerade fully-random", masqueradeMark, ip, p))
-	}
-	hook(knftables.NATType, "nat-postrouting", knftables.PostroutingHook, "100", append(postrouting,
+	hook(knftables.NATType, "nat-postrouting", knftables.PostroutingHook, "100",
+		fmt.Sprintf("meta mark and %s == 0 %s saddr . %s daddr @%s ct status dnat masquerade fully-random", masqueradeMark, ip, ip, setHairpin),
+		// The node's own processes have the address that leads to the Service's, by the default route as a rule: on a
+		// machine with several links an endpoint of another node could not answer to it.
+		fmt.Sprintf("meta mark and %s == 0 ct status dnat ct original %s daddr @%s fib saddr type local masquerade fully-random", masqueradeMark, ip, setRanges),
 		fmt.Sprintf("meta mark and %s == 0 return", masqueradeMark),
 		"meta mark set meta mark xor "+masqueradeMark,
 		"masquerade fully-random",
-	)...)
+	)
 }
 
 func affinitySet(name string, seconds int32, f family) *knftables.Set {

@@ -24,16 +24,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 )
@@ -98,6 +96,8 @@ type Bootstrap struct {
 	cfg     Config
 	ready   chan struct{}
 	masters *masters
+	// disagreed is the default ServiceCIDR of which was told that it is not the configuration's.
+	disagreed types.UID
 }
 
 // New checks the configuration.
@@ -125,6 +125,7 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return b.masters.run(ctx) })
 	g.Go(func() error { b.keepFairness(ctx); return nil })
+	g.Go(func() error { b.keepServiceNetwork(ctx); return nil })
 	return g.Wait()
 }
 
@@ -251,52 +252,6 @@ func (b *Bootstrap) priorityClasses(ctx context.Context) error {
 }
 
 const kubernetesName = "kubernetes"
-
-func (b *Bootstrap) serviceCIDRs() (cidrs []string) {
-	for _, p := range b.cfg.ServiceCIDRs {
-		cidrs = append(cidrs, p.String())
-	}
-	return cidrs
-}
-
-// serviceNetwork publishes the network of Services. Another one in the cluster
-// than in the configuration is not touched: addresses have been given out of it.
-func (b *Bootstrap) serviceNetwork(ctx context.Context) error {
-	api, cidrs := b.cfg.Client.NetworkingV1().ServiceCIDRs(), b.serviceCIDRs()
-	c, err := api.Get(ctx, kubernetesName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		c, err = api.Create(ctx, &networkingv1.ServiceCIDR{
-			ObjectMeta: metav1.ObjectMeta{Name: kubernetesName}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs},
-		}, metav1.CreateOptions{})
-	}
-	if err != nil {
-		return fmt.Errorf("service network: %w", err)
-	}
-	switch {
-	case slices.Equal(c.Spec.CIDRs, cidrs):
-	case len(c.Spec.CIDRs) == 1 && len(cidrs) == 2 && c.Spec.CIDRs[0] == cidrs[0]:
-		// The cluster gets a second family. Services keep what they have until somebody asks for more.
-		c = c.DeepCopy()
-		c.Spec.CIDRs = cidrs
-		if c, err = api.Update(ctx, c, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("give the service network its second family: %w", err)
-		}
-	default:
-		return fmt.Errorf("%w: its Services are in %q, the configuration says %q, and a cluster's service network cannot be changed, but for a second IP family that is added behind the first; set cluster.serviceCIDR back, or begin a new cluster", errMisconfigured, c.Spec.CIDRs, cidrs)
-	}
-	if meta.FindStatusCondition(c.Status.Conditions, networkingv1.ServiceCIDRConditionReady) != nil {
-		return nil
-	}
-	c = c.DeepCopy()
-	meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{
-		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Reason: "NetworkReady",
-		Message: "Kubernetes default Service CIDR is ready",
-	})
-	if _, err := api.UpdateStatus(ctx, c, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("service network: %w", err)
-	}
-	return nil
-}
 
 // authenticationConfig publishes how this apiserver authenticates, for extension
 // apiservers behind it.

@@ -13,6 +13,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
@@ -257,6 +258,52 @@ func TestASecondFamily(t *testing.T) {
 		if err := b.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be changed") {
 			t.Errorf("%v: error %v", wrong, err)
 		}
+	}
+}
+
+// A configuration that was widened between two starts: the cluster goes on with its range and
+// says so; the default ServiceCIDR, deleted, comes back as configured.
+func TestAWiderServiceNetwork(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{})
+	c := client(t, s)
+	start(t, config(c, "192.0.2.1:6443"))()
+	cfg := config(c, "192.0.2.1:6443")
+	cfg.ServiceCIDRs, cfg.Refresh = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/14")}, 20*time.Millisecond
+	defer start(t, cfg)()
+	api := c.NetworkingV1().ServiceCIDRs()
+	cidrs := func() []string {
+		t.Helper()
+		cidr, err := api.Get(t.Context(), "kubernetes", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cidr.Spec.CIDRs
+	}
+	if got := cidrs(); !slices.Equal(got, []string{"10.96.0.0/16"}) {
+		t.Errorf("the service network is %v", got)
+	}
+	told := func() (n int) {
+		events, err := c.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events.Items {
+			if e.Reason == "KubernetesDefaultServiceCIDRInconsistent" && e.InvolvedObject.Kind == "ServiceCIDR" && e.InvolvedObject.Name == "kubernetes" {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "an event says that the configuration differs", func() bool { return told() > 0 })
+	if err := api.Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the default range is the configuration's", func() bool { return slices.Equal(cidrs(), []string{"10.96.0.0/14"}) })
+	if n := told(); n != 1 {
+		t.Errorf("it was told %d times", n)
 	}
 }
 

@@ -21,6 +21,7 @@ func TestBenchSmoke(t *testing.T) {
 		"reconcilers": func(t *testing.T) *report { return measureReconcilers(t, 3, time.Second, 2) },
 		"trace":       func(t *testing.T) *report { return measureTrace(t, 100) },
 		"wasm":        func(t *testing.T) *report { return measureWasm(t, 1, 3) },
+		"http":        func(t *testing.T) *report { return measureWasmHTTP(t, 1, 500*time.Millisecond) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := measure(t)

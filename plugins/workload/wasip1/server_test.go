@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,9 +27,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/plugins/toolchain"
 )
 
-// server is testdata/server as an instance.
+// server is an instance that listens.
 type server struct {
 	host    *Host
 	address string
@@ -36,11 +38,18 @@ type server struct {
 	done    <-chan error
 }
 
-func startServer(t *testing.T) *server {
+func buildServer(t *testing.T) []byte {
+	t.Helper()
+	return compile(t, []string{"GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0"}, "go", "build", "-trimpath", "-ldflags=-s -w", "./testdata/server")
+}
+
+// compile runs a compiler, which is told where to write.
+func compile(t *testing.T, env []string, command ...string) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "server.wasm")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", file, "./testdata/server")
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
+	args := append(slices.Clone(command[1:len(command)-1]), "-o", file, command[len(command)-1])
+	build := exec.CommandContext(t.Context(), command[0], args...)
+	build.Env = append(os.Environ(), env...)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the server: %v\n%s", err, out)
 	}
@@ -48,6 +57,12 @@ func startServer(t *testing.T) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return module
+}
+
+// startServer runs a server whose argument is the descriptor of its socket.
+func startServer(t *testing.T, module []byte) *server {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	r := wazero.NewRuntime(ctx)
 	h, err := New(ctx, [3]*os.File{})
@@ -119,7 +134,7 @@ func (s *server) mustGet(t *testing.T, client *http.Client, path string) string 
 
 // TestAServerOfGoServes as it does elsewhere: net/http in a module of WASI 0.1, whose runtime waits for all its sockets and timers at once.
 func TestAServerOfGoServes(t *testing.T) {
-	s := startServer(t)
+	s := startServer(t, buildServer(t))
 	const clients, each = 100, 3
 	transport := &http.Transport{MaxIdleConnsPerHost: clients}
 	client := &http.Client{Transport: transport}
@@ -209,6 +224,45 @@ func TestAServerOfGoServes(t *testing.T) {
 			t.Errorf("it ended with %v", err)
 		}
 	})
+}
+
+// TestAServerOfCServes, which calls poll, accept, recv, send and ioctl of wasi-libc.
+func TestAServerOfCServes(t *testing.T) {
+	cache, err := toolchain.Cache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	zig, err := exec.LookPath("zig")
+	if err != nil {
+		zig, err = exec.LookPath(filepath.Join(cache, "zig-"+toolchain.ZigVersion, "node_modules", ".bin", "zig"))
+	}
+	if err != nil {
+		t.Skip("no zig to compile C with: wasmplane plugin build gets one for a plugin in Zig or C")
+	}
+	s := startServer(t, compile(t, []string{"ZIG_GLOBAL_CACHE_DIR=" + filepath.Join(cache, "zig-cache"), "ZIG_LOCAL_CACHE_DIR=" + t.TempDir()},
+		zig, "cc", "-target", "wasm32-wasi", "-Os", "testdata/echo.c"))
+	var clients []net.Conn
+	for range 20 {
+		clients = append(clients, s.dial(t))
+	}
+	for round := range 3 {
+		for i := range clients { // all that were sent are answered, whoever is asked first
+			say(t, clients[i], fmt.Sprintf("%d of client %2d", round, i))
+		}
+		for i := len(clients) - 1; i >= 0; i-- {
+			want := fmt.Sprintf("%d of client %2d", round, i)
+			got := make([]byte, len(want))
+			if _, err := io.ReadFull(clients[i], got); err != nil || string(got) != want {
+				t.Fatalf("it answered %q, %v; want %q", got, err, want)
+			}
+		}
+	}
+	_ = clients[0].Close()
+	say(t, clients[1], "end")
+	var exit *sys.ExitError
+	if err := <-s.done; err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 0) {
+		t.Errorf("it ended with %v", err)
+	}
 }
 
 // after has the server wait for a time of its own.

@@ -162,81 +162,6 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// server is a component whose handler has this body. It has a request and a response-outparam ($in, $out), and 16 bytes of results
-// at 0; a text of 6 bytes lies at 100, and a number that counts requests of this instance at 200.
-func server(handler string) *ct.Component {
-	c := ct.New()
-	io := &ct.InstanceType{}
-	stream := io.Resource("output-stream")
-	bytes := ct.Ref(io.Type(byte(0x70), ct.U8))
-	lent := ct.Ref(io.Type(byte(0x68), stream))
-	written := ct.Ref(io.Type(byte(0x6a), byte(0), byte(1), ct.U8))
-	io.Func("[method]output-stream.blocking-write-and-flush", written, lent, bytes)
-	streams := c.ImportInstance("wasi:io/streams@0.2.0", c.InstanceType(io))
-	streamType := c.Alias(ct.TypeSort, streams, "output-stream")
-
-	it := &ct.InstanceType{}
-	it.Outer(1, streamType)
-	own := func(resource int) ct.Type { return ct.Ref(it.Type(byte(0x69), resource)) }
-	borrow := func(resource int) ct.Type { return ct.Ref(it.Type(byte(0x68), resource)) }
-	fields, response := it.Resource("fields"), it.Resource("outgoing-response")
-	body, outparam := it.Resource("outgoing-body"), it.Resource("response-outparam")
-	it.Resource("incoming-request")
-	given := func(t ct.Type) ct.Type { return ct.Ref(it.Type(byte(0x6a), byte(1), t, byte(0))) }
-	it.Func("[constructor]fields", own(fields))
-	it.Func("[constructor]outgoing-response", own(response), own(fields))
-	it.Func("[method]outgoing-response.body", given(own(body)), borrow(response))
-	it.Func("[method]outgoing-body.write", given(own(0)), borrow(body))
-	set := ct.Ref(it.Type(byte(0x6a), byte(1), own(response), byte(1), ct.U8))
-	it.Func("[static]response-outparam.set", "", own(outparam), set)
-	trailers := ct.Ref(it.Type(byte(0x6b), own(fields)))
-	finished := ct.Ref(it.Type(byte(0x6a), byte(0), byte(1), ct.U8))
-	it.Func("[static]outgoing-body.finish", finished, own(body), trailers)
-	types := c.ImportInstance("wasi:http/types@0.2.0", c.InstanceType(it))
-
-	memory := c.Instantiate(c.Core(`(module (memory (export "memory") 1) (data (i32.const 100) "hello\n"))`))
-	mem := c.Memory(memory, "memory")
-	var imports []ct.Arg
-	lower := func(instance int, name, as string, opts ...ct.Option) {
-		imports = append(imports, ct.Arg{Name: as, Sort: 0, Index: c.Lower(c.Alias(ct.Func, instance, name), opts...)})
-	}
-	lower(types, "[constructor]fields", "fields")
-	lower(types, "[constructor]outgoing-response", "response")
-	lower(types, "[method]outgoing-response.body", "body", ct.Mem(mem))
-	lower(types, "[method]outgoing-body.write", "write", ct.Mem(mem))
-	lower(types, "[static]response-outparam.set", "set")
-	lower(types, "[static]outgoing-body.finish", "finish", ct.Mem(mem))
-	lower(streams, "[method]output-stream.blocking-write-and-flush", "put", ct.Mem(mem))
-	main := c.Instantiate(c.Core(`(module
-  (import "h" "fields" (func $fields (result i32)))
-  (import "h" "response" (func $response (param i32) (result i32)))
-  (import "h" "body" (func $body (param i32 i32)))
-  (import "h" "write" (func $write (param i32 i32)))
-  (import "h" "set" (func $set (param i32 i32 i32)))
-  (import "h" "finish" (func $finish (param i32 i32 i32 i32)))
-  (import "h" "put" (func $put (param i32 i32 i32 i32)))
-  (import "m" "memory" (memory 1))
-  (func (export "handle") (param $in i32) (param $out i32) (local $r i32) (local $b i32) (local $s i32)
-    (i32.store8 (i32.const 200) (i32.add (i32.load8_u (i32.const 200)) (i32.const 1)))
-    `+handler+`))`), ct.Arg{Name: "h", Index: c.Bundle(imports...)}, ct.Arg{Name: "m", Index: memory})
-	in := c.Own(c.Alias(ct.TypeSort, types, "incoming-request"))
-	out := c.Own(c.Alias(ct.TypeSort, types, "response-outparam"))
-	handle := c.Lift(c.CoreFunc(main, "handle"), c.FuncType("", in, out))
-	c.Raw(5, 1, byte(1), 1, byte(0), "handle", ct.Func, handle) // the first instance of its own, after two imports
-	c.Export("wasi:http/incoming-handler@0.2.0", ct.Instances, 2)
-	return c
-}
-
-const (
-	begin = `(local.set $r (call $response (call $fields)))
-    (call $body (local.get $r) (i32.const 0)) (local.set $b (i32.load (i32.const 4)))
-    (call $set (local.get $out) (i32.const 0) (local.get $r))
-    (call $write (local.get $b) (i32.const 0)) (local.set $s (i32.load (i32.const 4)))
-    (i32.store8 (i32.const 104) (i32.add (i32.const 48) (i32.load8_u (i32.const 200))))
-    (call $put (local.get $s) (i32.const 100) (i32.const 6) (i32.const 0))`
-	finish = `(call $finish (local.get $b) (i32.const 0) (i32.const 0) (i32.const 0))`
-)
-
 // log remembers what was reported.
 type log struct{ lines chan string }
 
@@ -254,18 +179,18 @@ func TestAComponentServes(t *testing.T) {
 		body    string
 		report  string
 	}{
-		"an answer":         {begin + finish, http.StatusOK, "hell1\n", ""},
+		"an answer":         {ct.HTTPAnswer, http.StatusOK, "hell1\n", ""},
 		"without a body":    {`(call $set (local.get $out) (i32.const 0) (call $response (call $fields)))`, http.StatusOK, "", ""},
 		"no answer":         {``, http.StatusInternalServerError, "the component failed to answer\n", "without a response"},
 		"an error":          {`(call $set (local.get $out) (i32.const 1) (i32.const 5))`, http.StatusInternalServerError, "the component failed to answer\n", "an error"},
 		"a trap":            {`unreachable`, http.StatusInternalServerError, "the component failed to answer\n", "unreachable"},
-		"a trap, after all": {begin + finish + `unreachable`, http.StatusOK, "hell1\n", "unreachable"},
-		"half an answer":    {begin, 0, "hell1\n", ""},
-		"half, by a trap":   {begin + `unreachable`, 0, "hell1\n", "unreachable"},
+		"a trap, after all": {ct.HTTPAnswer + `unreachable`, http.StatusOK, "hell1\n", "unreachable"},
+		"half an answer":    {ct.HTTPHalfAnswer, 0, "hell1\n", ""},
+		"half, by a trap":   {ct.HTTPHalfAnswer + `unreachable`, 0, "hell1\n", "unreachable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reports := log{make(chan string, 10)}
-			s, err := wasip2.NewServer(t.Context(), linked(t, server(c.handler)), wasip2.Config{Err: reports}, 0)
+			s, err := wasip2.NewServer(t.Context(), linked(t, ct.HTTPServer(c.handler)), wasip2.Config{Err: reports}, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -290,7 +215,7 @@ func TestAComponentServes(t *testing.T) {
 
 // TestAnAnswerDoesNotWaitForTheRequest: a component may answer before the client has sent all of its body.
 func TestAnAnswerDoesNotWaitForTheRequest(t *testing.T) {
-	s, err := wasip2.NewServer(t.Context(), linked(t, server(begin+finish)), wasip2.Config{Err: io.Discard}, 0)
+	s, err := wasip2.NewServer(t.Context(), linked(t, ct.HTTPServer(ct.HTTPAnswer)), wasip2.Config{Err: io.Discard}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,7 +84,7 @@ func (c *Config) origin() loader.Origin {
 }
 
 // nameOf is what the loader calls an object's plugin.
-func nameOf(o *unstructured.Unstructured) string {
+func nameOf(o metav1.Object) string {
 	if o.GetNamespace() != "" {
 		return TenantName(o.GetNamespace(), o.GetName())
 	}
@@ -125,10 +123,13 @@ func New(cfg Config) (*Controller, error) {
 		informer: dynamicinformer.NewFilteredDynamicInformer(cfg.Client, cfg.resource(), metav1.NamespaceAll, 0, cache.Indexers{},
 			nil).Informer(),
 	}
+	if err := c.informer.SetTransform(toRest); err != nil {
+		return nil, fmt.Errorf("follow the plugins of the API: %w", err)
+	}
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { c.notify() },
 		UpdateFunc: func(old, now any) {
-			if o, n := object(old), object(now); o == nil || n == nil || o.GetGeneration() != n.GetGeneration() || o.GetUID() != n.GetUID() ||
+			if o, n := restingOf(old), restingOf(now); o == nil || n == nil || o.GetGeneration() != n.GetGeneration() || o.GetUID() != n.GetUID() ||
 				o.GetAnnotations()[WriterAnnotation] != n.GetAnnotations()[WriterAnnotation] {
 				c.notify() // a status is no reason to load anything
 			}
@@ -149,11 +150,6 @@ func (c *Controller) notify() {
 	case c.changed <- struct{}{}:
 	default: // told already
 	}
-}
-
-func object(o any) *unstructured.Unstructured {
-	u, _ := o.(*unstructured.Unstructured)
-	return u
 }
 
 // Run follows and reports until ctx ends. What it loaded stays loaded.
@@ -192,25 +188,15 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// objects are the Plugins, by name.
-func (c *Controller) objects() []*unstructured.Unstructured {
-	byName := map[string]*unstructured.Unstructured{}
-	for _, o := range c.informer.GetStore().List() {
-		if u := object(o); u != nil {
-			byName[nameOf(u)] = u
-		}
-	}
-	var out []*unstructured.Unstructured
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		out = append(out, byName[name])
-	}
-	return out
-}
-
 // apply gives what can be loaded to the loader, and does not wait for it: another change
 // may end what one waits for.
 func (c *Controller) apply(ctx context.Context) *loader.Pending {
-	entries := c.entries(c.objects())
+	objects, err := c.awake()
+	if err != nil { // it was written by this very process
+		c.cfg.Logger.ErrorContext(ctx, "the plugins of the API cannot be read; those in force stay", "error", err)
+		return &loader.Pending{}
+	}
+	entries := c.entries(objects)
 	// What cannot be loaded is logged by the loader, and stands in the status.
 	return c.cfg.Loader.Begin(ctx, c.cfg.origin(), entries)
 }
@@ -252,13 +238,17 @@ func (c *Controller) report(ctx context.Context, counters bool) {
 	}
 }
 
-func (c *Controller) reportOne(ctx context.Context, o *unstructured.Unstructured, byName map[string]loader.Status, counters bool,
+func (c *Controller) reportOne(ctx context.Context, r *resting, byName map[string]loader.Status, counters bool,
 	now time.Time,
 ) error {
-	name := nameOf(o)
+	name := nameOf(r)
 	s, loaded := byName[name]
-	if c.quiet[name].still(o, s, loaded, counters, now) {
+	if c.quiet[name].still(r, s, loaded, counters, now) {
 		return nil
+	}
+	o, err := r.wake()
+	if err != nil {
+		return err
 	}
 	delete(c.quiet, name)
 	before := readStatus(o)
@@ -300,9 +290,8 @@ func (c *Controller) reportOne(ctx context.Context, o *unstructured.Unstructured
 	if err != nil {
 		return err
 	}
-	fresh := o.DeepCopy()
-	fresh.Object["status"] = status
-	if _, err := c.cfg.Client.Resource(c.cfg.resource()).Namespace(o.GetNamespace()).UpdateStatus(ctx, fresh,
+	o.Object["status"] = status
+	if _, err := c.cfg.Client.Resource(c.cfg.resource()).Namespace(o.GetNamespace()).UpdateStatus(ctx, o,
 		metav1.UpdateOptions{}); err != nil {
 		return err
 	}

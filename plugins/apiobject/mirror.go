@@ -20,7 +20,7 @@ const (
 	FromFile    = string(loader.File)
 )
 
-func mirrored(o *unstructured.Unstructured) bool { return o.GetLabels()[OriginLabel] == FromFile }
+func mirrored(o metav1.Object) bool { return o.GetLabels()[OriginLabel] == FromFile }
 
 // ofFile are the entries of the file, by name. Members of groups are told of by their group.
 func ofFile(all []loader.Status) map[string]loader.Status {

@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wasmplane/wasmplane/plugins/loader"
 )
@@ -27,7 +27,7 @@ type quiet struct {
 }
 
 // still says whether there is nothing new.
-func (q quiet) still(o *unstructured.Unstructured, s loader.Status, loaded, counters bool, now time.Time) bool {
+func (q quiet) still(o metav1.Object, s loader.Status, loaded, counters bool, now time.Time) bool {
 	if q.at.IsZero() || now.Sub(q.at) >= quietFor || q.version != o.GetResourceVersion() || q.loaded != loaded || counters && !q.counters {
 		return false
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -213,8 +214,9 @@ func (h *Hook) check() error {
 		return fmt.Errorf("%d fields: at most %d are allowed", len(h.Fields), maxFields)
 	}
 	h.places = BuiltinAliases()
-	for name, a := range h.Alternatives {
-		h.places[name] = a
+	if len(h.Alternatives) > 0 {
+		h.places = maps.Clone(h.places) // they are everybody's
+		maps.Copy(h.places, h.Alternatives)
 	}
 	var err error
 	if h.paths, err = parsePaths(h.Fields, h.places); err != nil {

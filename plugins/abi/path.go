@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 )
 
 // stepKind is what a step of a path selects.
@@ -118,8 +119,10 @@ func quotedKey(text string) (key, rest string, err error) {
 // value is a path without [*] and without aliases, "" for the object itself.
 type Alternatives map[string]string
 
-// BuiltinAliases are known without being declared.
-func BuiltinAliases() map[string]Alternatives {
+// BuiltinAliases are known without being declared. They are shared: nobody changes them.
+func BuiltinAliases() map[string]Alternatives { return builtinAliases() }
+
+var builtinAliases = sync.OnceValue(func() map[string]Alternatives {
 	const template, cron = "spec.template", "spec.jobTemplate.spec.template"
 	kinds := func(suffix, pod string) Alternatives {
 		a := Alternatives{"Pod": pod, "PodTemplate": "template." + suffix, "CronJob": cron + "." + suffix}
@@ -129,4 +132,4 @@ func BuiltinAliases() map[string]Alternatives {
 		return a
 	}
 	return map[string]Alternatives{"@podSpec": kinds("spec", "spec"), "@podMeta": kinds("metadata", "metadata")}
-}
+})

@@ -142,6 +142,7 @@ type Kubelet struct {
 	*parts
 	leases *lease.Keeper
 	left   *leftover.Finder
+	upkeep *upkeep.Keeper
 	ready  chan struct{}
 	// joined is closed once the node is registered and its feeds have all that there was.
 	joined chan struct{}
@@ -184,6 +185,10 @@ func New(cfg Config) (*Kubelet, error) {
 	k.writer = status.NewWriter(cfg.Client, k.log, 0)
 	k.puller = pull.New(cfg.Engine, cfg.ParallelPulls)
 	k.probes = probe.NewManager(cfg.Handler, k.probed, k.probeEvent, k.log)
+	k.upkeep = upkeep.New(upkeep.Config{
+		Pods: population{k}, Engine: cfg.Engine, Host: cfg.Host, Volumes: cfg.Volumes, Every: cfg.Upkeep, Rotation: cfg.LogRotation,
+		ImagesHigh: cfg.ImagesHigh, ImagesLow: cfg.ImagesLow, Logger: k.log,
+	})
 	nc := cfg.Node
 	nc.Name, nc.Client, nc.Logger = cfg.NodeName, cfg.Client, k.log
 	nc.Host, nc.Engine, nc.Resources, nc.Seen = cfg.Host, cfg.Engine, k.cfg.Devices.Resources, k.feeds.Node
@@ -227,10 +232,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	}
 	start("status writer", k.writer.Run)
 	start("probes", k.probes.Run)
-	start("upkeep", upkeep.New(upkeep.Config{
-		Pods: population{k}, Engine: k.cfg.Engine, Host: k.cfg.Host, Volumes: k.cfg.Volumes, Every: k.cfg.Upkeep, Rotation: k.cfg.LogRotation,
-		ImagesHigh: k.cfg.ImagesHigh, ImagesLow: k.cfg.ImagesLow, Logger: k.log,
-	}).Run)
+	start("upkeep", k.upkeep.Run)
 	start("mirrors of static pods", k.keepMirrors)
 	if k.cfg.Health != nil {
 		start("health of devices", k.followHealth)

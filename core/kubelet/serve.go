@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/diskusage"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 )
 
@@ -107,6 +108,25 @@ func (k *Kubelet) Usage(ctx context.Context) (cpu uint64, memory *cri.MemoryUsag
 		k.log.WarnContext(ctx, "what the machine uses cannot be seen; the sum of its pods stands for it", "error", err)
 	}
 	return cpu, memory, err == nil
+}
+
+// disk is an optional power of Host: the file system that pods and images are on.
+type disk interface {
+	FileSystem(ctx context.Context) (diskusage.FileSystem, error)
+}
+
+// Disk is how full the node's disk is, and what pods hold of it, as far as it was measured; ok is false on nodes without one.
+func (k *Kubelet) Disk(ctx context.Context) (fs diskusage.FileSystem, pods *diskusage.Pods, ok bool) {
+	d, ok := k.cfg.Host.(disk)
+	if !ok {
+		return fs, nil, false
+	}
+	fs, err := d.FileSystem(ctx)
+	if err != nil {
+		k.log.WarnContext(ctx, "how full the disk is cannot be seen", "error", err)
+		return fs, nil, false
+	}
+	return fs, k.upkeep.Disk(), true
 }
 
 // logKeeper is an optional power of Host: a machine that keeps logs.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/diskusage"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
@@ -197,11 +198,12 @@ func osImage() string {
 }
 
 // Disk tells how full the file system is on which pods and images are.
-func (h *Host) Disk(context.Context) (used, total uint64, err error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(h.cfg.RootDir, &st); err != nil {
-		return 0, 0, fmt.Errorf("look at the file system of %s: %w", h.cfg.RootDir, err)
-	}
-	size := uint64(st.Bsize) //nolint:gosec // never negative
-	return (st.Blocks - st.Bfree) * size, usable(&st) * size, nil
+func (h *Host) Disk(ctx context.Context) (used, total uint64, err error) {
+	fs, err := h.FileSystem(ctx)
+	return fs.BytesUsed, fs.BytesUsed + fs.BytesFree, err
+}
+
+// FileSystem on which pods and images are.
+func (h *Host) FileSystem(context.Context) (diskusage.FileSystem, error) {
+	return diskusage.FileSystemOf(h.cfg.RootDir)
 }

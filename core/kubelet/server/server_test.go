@@ -30,6 +30,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/diskusage"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/server"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
@@ -69,6 +70,13 @@ func (r *runtime) Stats(context.Context) ([]*cri.PodSandboxStats, error) {
 			Memory: &cri.MemoryUsage{
 				UsageBytes: &cri.UInt64Value{Value: 43}, WorkingSetBytes: &cri.UInt64Value{Value: 42}, RssBytes: &cri.UInt64Value{Value: 41},
 			},
+			Process: &cri.ProcessUsage{ProcessCount: &cri.UInt64Value{Value: 6}},
+			Containers: []*cri.ContainerStats{{
+				Attributes: &cri.ContainerAttributes{Id: "id", Metadata: &cri.ContainerMetadata{Name: "c"}},
+				WritableLayer: &cri.FilesystemUsage{
+					Timestamp: 99e9, UsedBytes: &cri.UInt64Value{Value: 100}, InodesUsed: &cri.UInt64Value{Value: 5},
+				},
+			}},
 		},
 	}}, nil
 }
@@ -111,6 +119,18 @@ func (n *node) Usage(context.Context) (cpu uint64, memory *cri.MemoryUsage, ok b
 	return 7e9, &cri.MemoryUsage{
 		UsageBytes: &cri.UInt64Value{Value: 99}, WorkingSetBytes: &cri.UInt64Value{Value: 77}, RssBytes: &cri.UInt64Value{Value: 55},
 	}, n.name == "n2"
+}
+
+// Disk of n1 has been measured, of n2 not yet.
+func (n *node) Disk(context.Context) (diskusage.FileSystem, *diskusage.Pods, bool) {
+	fs := diskusage.FileSystem{Bytes: 1000, BytesFree: 700, BytesUsed: 300, Inodes: 50, InodesFree: 40, InodesUsed: 10}
+	if n.name == "n2" {
+		return fs, nil, true
+	}
+	return fs, &diskusage.Pods{
+		At: time.Unix(100, 0), Logs: map[string]diskusage.Usage{"id": {Bytes: 20, Inodes: 2}},
+		Volumes: map[types.UID]map[string]diskusage.Usage{"u": {"scratch": {Bytes: 7, Inodes: 3}}},
+	}, true
 }
 
 func (n *node) Config() any { return map[string]string{"a": "b"} }
@@ -324,6 +344,25 @@ func TestAnswers(t *testing.T) {
 		if _, body := w.do("admin", "GET", path); !strings.Contains(body, want) {
 			t.Errorf("%s of a machine: %q is not in %s", path, want, body)
 		}
+	}
+	// What a pod takes of the disk is its containers' files and logs, and its volumes.
+	const most = `"availableBytes":700,"capacityBytes":1000,"usedBytes":%d,"inodesFree":40,"inodes":50,"inodesUsed":%d`
+	_, body = w.do("admin", "GET", "/stats/summary?node=n1")
+	for _, want := range []string{
+		`"fs":{"time":`, `"imageFs":{"time":`, fmt.Sprintf(most, 300, 10),
+		`"rootfs":{"time":"1970-01-01T00:01:39Z",` + fmt.Sprintf(most, 100, 5),
+		`"logs":{"time":"1970-01-01T00:01:40Z",` + fmt.Sprintf(most, 20, 2),
+		fmt.Sprintf(most, 7, 3) + `,"name":"scratch"`,
+		`"ephemeral-storage":{"time":"1970-01-01T00:01:40Z",` + fmt.Sprintf(most, 127, 10),
+		`"process_stats":{"process_count":6}`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%s is not in %s", want, body)
+		}
+	}
+	_, body = w.do("admin", "GET", "/stats/summary?node=n2")
+	if !strings.Contains(body, `"rootfs"`) || strings.Contains(body, "ephemeral-storage") {
+		t.Errorf("before it was measured: %s", body)
 	}
 	// Clients of the summary read these of every node without a look whether they are there.
 	for node, want := range map[string]string{

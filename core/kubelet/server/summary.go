@@ -98,8 +98,15 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	for _, p := range n.Pods() {
 		known[p.UID] = p
 	}
+	d := diskOf(r.Context(), n)
+	if d != nil {
+		out.Node.Fs, out.Node.Runtime = d.whole(), &stats.RuntimeStats{ImageFs: d.whole()}
+	}
 	for _, ps := range list {
 		p := podStats(ps)
+		if d != nil {
+			d.describe(&p, ps)
+		}
 		begin(&p, known[types.UID(p.PodRef.UID)])
 		out.Pods = append(out.Pods, p)
 	}
@@ -162,6 +169,9 @@ func podStats(ps *cri.PodSandboxStats) stats.PodStats {
 			Time:           metav1.Unix(0, ps.GetLinux().GetNetwork().GetTimestamp()),
 			InterfaceStats: stats.InterfaceStats{Name: net.Name, RxBytes: &rx, TxBytes: &tx},
 		}
+	}
+	if n := ps.GetLinux().GetProcess().GetProcessCount(); n != nil {
+		out.ProcessStats = &stats.ProcessStats{ProcessCount: &n.Value}
 	}
 	for _, c := range ps.GetLinux().GetContainers() {
 		out.Containers = append(out.Containers, stats.ContainerStats{

@@ -18,20 +18,16 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // machine is short of something, until a pod was evicted.
-type machine struct {
-	short []node.Short
-	used  uint64
-}
+type machine struct{ short []node.Short }
 
 func (m *machine) Facts(context.Context) (*node.Facts, error) {
 	return &node.Facts{Short: m.short}, nil
 }
-func (m *machine) Disk(context.Context) (used, total uint64, err error) {
-	return m.used, 100, nil
-}
+func (m *machine) Disk(context.Context) (used, total uint64, err error) { return 0, 100, nil }
 
 // crowd is pods of which those that are evicted have something of the node until they are said to have ended.
 type crowd struct {
@@ -194,4 +190,45 @@ func TestMeasuringIsPaced(t *testing.T) {
 	if len(m.known) > 0 {
 		t.Errorf("%v is remembered, and nobody asks for it", m.known)
 	}
+}
+
+// Directories of all pods are measured when somebody has asked, and once in a minute at most.
+func TestDirectoriesAreMeasuredWhenSomebodyAsks(t *testing.T) {
+	dir, logs := holds(t, 1<<20, 2), holds(t, 1<<10, 0)
+	synctest.Test(t, func(t *testing.T) {
+		p := &crowd{pods: pods{running: []*corev1.Pod{limited("a", "")}, logs: map[string]string{"id-a": logs + "/0.log"}}}
+		k := New(Config{
+			Pods: p, Engine: &runtime{}, Host: struct{ node.Host }{&machine{}}, Logger: slog.New(slog.DiscardHandler),
+			Volumes: volumes{"a": {{Name: "scratch", Dir: dir}}},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := run.Go("surveys", func() error { return k.surveys(ctx) })
+		time.Sleep(time.Hour)
+		if k.surveyed.Load() != nil {
+			t.Error("nobody has asked, and it was measured")
+		}
+		if got := k.Disk(); got != nil {
+			t.Errorf("the first who asks learns %+v", got)
+		}
+		synctest.Wait()
+		first := k.Disk()
+		if first == nil {
+			t.Fatal("it was not measured")
+		}
+		if v := first.Volumes["a"]["scratch"]; v.Bytes < 1<<20 || v.Inodes != 4 || first.Logs["id-a"].Inodes != 2 {
+			t.Fatalf("%+v", first)
+		}
+		time.Sleep(surveyEvery - time.Second)
+		if k.Disk() != first {
+			t.Error("it was measured twice in a minute")
+		}
+		time.Sleep(2 * time.Second)
+		if again := k.Disk(); again == first || again.At.Sub(first.At) < surveyEvery {
+			t.Error("it was not measured again after a minute")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -9,11 +9,13 @@ package upkeep
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/diskusage"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
@@ -62,6 +64,9 @@ type Keeper struct {
 	images  *pull.Collector // nil: the host does not know its disk
 	meter   meter
 	evicted time.Time // when a pod had to go for the node's sake, the last time
+
+	wanted   chan struct{} // somebody wants to know what pods take of the disk
+	surveyed atomic.Pointer[diskusage.Pods]
 }
 
 // New makes a Keeper; Run runs it.
@@ -69,7 +74,7 @@ func New(cfg Config) *Keeper {
 	if cfg.Every <= 0 {
 		cfg.Every = every
 	}
-	k := &Keeper{cfg: cfg}
+	k := &Keeper{cfg: cfg, wanted: make(chan struct{}, 1)}
 	if d, ok := cfg.Host.(disk); ok {
 		k.images = &pull.Collector{Images: cfg.Engine, Disk: d.Disk, High: cfg.ImagesHigh, Low: cfg.ImagesLow, InUse: k.imagesInUse}
 	}
@@ -85,6 +90,7 @@ type disk interface {
 func (k *Keeper) Run(ctx context.Context) error {
 	var collected time.Time
 	return run.Together(ctx,
+		k.surveys,
 		func(ctx context.Context) error { return k.loop(ctx, k.rotateLogs) },
 		func(ctx context.Context) error {
 			return k.loop(ctx, func(ctx context.Context, now time.Time) {

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -69,10 +69,12 @@ func measureWasmHTTP(tb testing.TB, rounds int, each time.Duration) *report {
 			s.ask(tb, c, each)
 		}
 	}
-	r := newReport(fmt.Sprintf("One server of HTTP behind a Service, %d connections", connections), "", "requests", "a second", "a CPU second", "of the first")
+	title := fmt.Sprintf("One server of HTTP behind a Service, %d connections", connections)
+	r := newReport(title, "", "requests", "a second", "a CPU second", "of the first")
 	first := servers[0].perCPU()
 	for _, s := range servers {
-		r.row(s.what, fmt.Sprint(s.asked), fmt.Sprintf("%.0f", float64(s.asked)/s.wall.Seconds()), fmt.Sprintf("%.0f", s.perCPU()), fmt.Sprintf("%.2f", s.perCPU()/first))
+		second := float64(s.asked) / s.wall.Seconds()
+		r.row(s.what, fmt.Sprint(s.asked), fmt.Sprintf("%.0f", second), fmt.Sprintf("%.0f", s.perCPU()), fmt.Sprintf("%.2f", s.perCPU()/first))
 		r.metric(s.name+"/requests-per-CPU-second", s.perCPU())
 	}
 	r.note("The same Go program (net/http). CPU: of the pods' cgroup, the engine and the kernel's work for them included; the client's is not.")

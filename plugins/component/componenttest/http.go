@@ -2,8 +2,8 @@
 
 package componenttest
 
-// HTTPServer is a component that exports wasi:http/incoming-handler, whose handler has this body. It has a request and a response-outparam ($in, $out), and 16 bytes of results
-// at 0; a text of 6 bytes lies at 100, and a number that counts requests of this instance at 200.
+// HTTPServer is a component that exports wasi:http/incoming-handler, whose handler has this body. It has a request and a response-outparam
+// ($in, $out), and 16 bytes of results at 0; a text of 6 bytes lies at 100, and a number that counts requests of this instance at 200.
 func HTTPServer(handler string) *Component {
 	c := New()
 	io := &InstanceType{}
@@ -67,7 +67,8 @@ func HTTPServer(handler string) *Component {
 	return c
 }
 
-// Bodies of handlers for HTTPServer: an answer of "hell1\n", whose digit is the number of the instance's requests, and the same without its end.
+// Bodies of handlers for HTTPServer: an answer of "hell1\n", whose digit is the number of the instance's requests, and the same without its
+// end.
 const (
 	HTTPAnswer     = HTTPHalfAnswer + finishAnswer
 	HTTPHalfAnswer = `(local.set $r (call $response (call $fields)))

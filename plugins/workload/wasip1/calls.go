@@ -114,7 +114,8 @@ func readable(e errno) errno {
 	return e
 }
 
-// each moves one buffer after the other, as long as they are moved whole. What was moved before an error is not lost: the next call has the error.
+// each moves one buffer after the other, as long as they are moved whole. What was moved before an error is not lost: the next call has
+// the error.
 func each(buffers [][]byte, move func(b []byte) (int, errno)) (int, errno) {
 	all := 0
 	for _, b := range buffers {

@@ -125,7 +125,8 @@ func (h *Host) Instantiate(ctx context.Context, r wazero.Runtime) error {
 	return err
 }
 
-// attach finds the table of the instance's files. The engine has no public way to it: its fields and methods are, but their types' package is internal.
+// attach finds the table of the instance's files. The engine has no public way to it: its fields and methods are public, but their types'
+// package is internal.
 func (h *Host) attach(m api.Module) error {
 	if h.fds != nil {
 		return nil

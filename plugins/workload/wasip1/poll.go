@@ -238,7 +238,8 @@ func (e event) write(b []byte, s *subscription) {
 	binary.LittleEndian.PutUint16(b[24:], e.flags)
 }
 
-// pending is the event of a descriptor that was waited for. An error of a connection is not one of the subscription: reading or writing says it.
+// pending is the event of a descriptor that was waited for. An error of a connection is not one of the subscription: reading or writing
+// says it.
 func (h *Host) pending(s *subscription) (event, bool) {
 	w := h.waiting[s.slot]
 	wanted := int16(unix.POLLIN)

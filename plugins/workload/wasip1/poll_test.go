@@ -162,25 +162,37 @@ const long = time.Hour
 func TestClocksRunOut(t *testing.T) {
 	g := newGuest(t, nil)
 	began := time.Now()
-	g.expect("the shorter one", g.poll(ofClock(1, clockMonotonic, long, 0), ofClock(2, clockRealtime, 20*time.Millisecond, 0)), happened{User: 2})
+	g.expect("the shorter one", g.poll(
+		ofClock(1, clockMonotonic, long, 0), ofClock(2, clockRealtime, 20*time.Millisecond, 0),
+	), happened{User: 2})
 	if took := time.Since(began); took < 20*time.Millisecond {
 		t.Errorf("it waited for %v", took)
 	}
 	at := time.Duration(g.Nanotime()) + 20*time.Millisecond
-	g.expect("an absolute time", g.poll(ofClock(3, clockMonotonic, at, absolute), ofClock(4, clockMonotonic, at+long, absolute)), happened{User: 3})
+	g.expect("an absolute time", g.poll(
+		ofClock(3, clockMonotonic, at, absolute), ofClock(4, clockMonotonic, at+long, absolute),
+	), happened{User: 3})
 	if now := time.Duration(g.Nanotime()); now < at {
 		t.Errorf("it is %v, and was to be %v", now, at)
 	}
 	wall := time.Duration(time.Now().Add(20 * time.Millisecond).UnixNano())
-	g.expect("an absolute time of the day", g.poll(ofClock(5, clockRealtime, wall, absolute), ofClock(6, clockMonotonic, math.MaxInt64, absolute)), happened{User: 5})
+	g.expect("an absolute time of the day", g.poll(
+		ofClock(5, clockRealtime, wall, absolute), ofClock(6, clockMonotonic, math.MaxInt64, absolute),
+	), happened{User: 5})
 	if now := time.Duration(time.Now().UnixNano()); now < wall {
 		t.Errorf("it is %v, and was to be %v", now, wall)
 	}
-	g.expect("times that have passed", g.poll(ofClock(7, clockMonotonic, 0, 0), ofClock(8, clockRealtime, 1, absolute), ofClock(9, clockMonotonic, math.MaxInt64, 0)),
+	g.expect("times that have passed", g.poll(
+		ofClock(7, clockMonotonic, 0, 0), ofClock(8, clockRealtime, 1, absolute), ofClock(9, clockMonotonic, math.MaxInt64, 0),
+	),
 		happened{User: 7}, happened{User: 8})
-	g.expect("a time that never comes", g.poll(ofClock(1, clockMonotonic, -1, 0), ofClock(2, clockRealtime, -1, absolute), ofClock(3, clockMonotonic, 1, 0)),
+	g.expect("a time that never comes", g.poll(
+		ofClock(1, clockMonotonic, -1, 0), ofClock(2, clockRealtime, -1, absolute), ofClock(3, clockMonotonic, 1, 0),
+	),
 		happened{User: 3})
-	g.expect("clocks that cannot be waited for", g.poll(ofClock(1, 2, 1, 0), ofClock(2, 3, 1, 0), ofClock(3, 4, 1, 0), ofClock(4, clockMonotonic, 1, 2), ofClock(5, clockMonotonic, long, 0)),
+	g.expect("clocks that cannot be waited for", g.poll(
+		ofClock(1, 2, 1, 0), ofClock(2, 3, 1, 0), ofClock(3, 4, 1, 0), ofClock(4, clockMonotonic, 1, 2), ofClock(5, clockMonotonic, long, 0),
+	),
 		happened{User: 1, Err: 58}, happened{User: 2, Err: 58}, happened{User: 3, Err: 28}, happened{User: 4, Err: 28})
 }
 
@@ -227,7 +239,9 @@ func TestHostilePolls(t *testing.T) {
 			t.Errorf("event %d is of %d", i, user)
 		}
 	}
-	g.expect("descriptors that are not there", g.poll(ofFile(1, kindRead, 77), ofFile(2, kindWrite, -1), ofFile(3, kindRead, math.MinInt32), ofClock(4, clockMonotonic, long, 0)),
+	g.expect("descriptors that are not there", g.poll(
+		ofFile(1, kindRead, 77), ofFile(2, kindWrite, -1), ofFile(3, kindRead, math.MinInt32), ofClock(4, clockMonotonic, long, 0),
+	),
 		happened{User: 1, Err: 8, Kind: 1}, happened{User: 2, Err: 8, Kind: 2}, happened{User: 3, Err: 8, Kind: 1})
 	// The most that is allowed, all of one socket: the system waits for it once.
 	c, fd := g.connect()
@@ -271,7 +285,9 @@ func TestDescriptorsAreReady(t *testing.T) {
 	if e != 0 {
 		t.Fatal(e)
 	}
-	g.expect("a file", g.poll(ofFile(1, kindRead, file), ofFile(2, kindWrite, file), never), happened{User: 1, Kind: 1, Bytes: 10}, happened{User: 2, Kind: 2})
+	g.expect("a file", g.poll(
+		ofFile(1, kindRead, file), ofFile(2, kindWrite, file), never,
+	), happened{User: 1, Kind: 1, Bytes: 10}, happened{User: 2, Kind: 2})
 	g.read(file, 4)
 	g.expect("its rest", g.poll(ofFile(1, kindRead, file), never), happened{User: 1, Kind: 1, Bytes: 6})
 	if e := g.fdRenumber(g.m, []uint64{uint64(file), 20}); e != success {

@@ -40,7 +40,8 @@ type server struct {
 
 func buildServer(t *testing.T) []byte {
 	t.Helper()
-	return compile(t, []string{"GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0"}, "go", "build", "-trimpath", "-ldflags=-s -w", "./testdata/server")
+	env := []string{"GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0"}
+	return compile(t, env, "go", "build", "-trimpath", "-ldflags=-s -w", "./testdata/server")
 }
 
 // compile runs a compiler, which is told where to write.

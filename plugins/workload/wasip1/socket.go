@@ -45,8 +45,10 @@ func listen(ctx context.Context, address string) (*socket, error) {
 			return
 		}
 		for _, o := range []struct{ level, name, value int }{
-			{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-			{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepAlive}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepAlive},
+			{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+			{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepAlive},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepAlive},
 		} {
 			failed = errors.Join(failed, unix.SetsockoptInt(s.fd, o.level, o.name, o.value))
 		}

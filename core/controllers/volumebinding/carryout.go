@@ -5,10 +5,12 @@ package volumebinding
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/storage/volume"
 
@@ -99,6 +101,25 @@ func (b *Binder) bind(ctx context.Context, pv *corev1.PersistentVolume, c *corev
 	return b.claimStatus(ctx, c, pv, corev1.ClaimBound)
 }
 
+// preResize is the annotation by which external-resizer says how large the file system of
+// a volume is, until a node has let it follow.
+const preResize = "volume.alpha.kubernetes.io/pre-resize-capacity"
+
+// bindCapacity is what a claim has of a volume when the two are bound: less than the
+// volume, where its file system has to grow yet.
+func bindCapacity(pv *corev1.PersistentVolume) corev1.ResourceList {
+	before, err := resource.ParseQuantity(pv.Annotations[preResize])
+	if err != nil {
+		return pv.Spec.Capacity // it is not there, or somebody else's
+	}
+	has := maps.Clone(pv.Spec.Capacity)
+	if has == nil {
+		has = corev1.ResourceList{}
+	}
+	has[corev1.ResourceStorage] = before
+	return has
+}
+
 // claimStatus writes the phase, and what the claim has of its volume. The capacity of
 // a claim that is bound already is whoever's resizes the volume.
 func (b *Binder) claimStatus(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume,
@@ -111,7 +132,7 @@ func (b *Binder) claimStatus(ctx context.Context, c *corev1.PersistentVolumeClai
 	} else {
 		next.Status.AccessModes = pv.Spec.AccessModes
 		if _, has := c.Status.Capacity[corev1.ResourceStorage]; !has || c.Status.Phase != corev1.ClaimBound {
-			next.Status.Capacity = pv.Spec.Capacity
+			next.Status.Capacity = bindCapacity(pv)
 		}
 		if c.Status.Phase != corev1.ClaimBound {
 			next.Status.CurrentVolumeAttributesClassName = pv.Spec.VolumeAttributesClassName

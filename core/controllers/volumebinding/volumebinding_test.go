@@ -433,3 +433,24 @@ func (w world) mutual(ctx context.Context) error {
 	}
 	return nil
 }
+
+// A claim is told how large the file system of its volume is, where that is less than
+// the volume: a node then lets it grow.
+func TestAVolumeWhoseFileSystemHasToGrow(t *testing.T) {
+	grown := func(value string) func(*corev1.PersistentVolume) {
+		return func(pv *corev1.PersistentVolume) {
+			pv.Annotations[preResize] = value
+			pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "a", Name: pv.Name}
+		}
+	}
+	w := start(t, aVolume("grown", "6Gi", grown("1Gi")), aVolume("odd", "6Gi", grown("large")), aClaim("grown", "6Gi"), aClaim("odd", "6Gi"))
+	for name, want := range map[string]string{"grown": "1Gi", "odd": "6Gi"} {
+		w.becomes("claim", name, "Bound "+name)
+		controllertest.Eventually(t, func() error {
+			if has := w.claim(name).Status.Capacity[corev1.ResourceStorage]; has.String() != want {
+				return fmt.Errorf("claim %s has %s, want %s", name, has.String(), want)
+			}
+			return nil
+		})
+	}
+}

@@ -3,7 +3,8 @@
 // Package volumeprotection lets claims, volumes and volume attributes classes go
 // only when nobody uses them: a claim when no pod that may run mounts it, a volume
 // when no claim is bound to it, a class when no claim and no volume names it.
-// Until then a finalizer, put on by admission, holds up their deletion.
+// Until then a finalizer, put on by admission, holds up their deletion. Bound claims
+// say by a condition whether any pod names them.
 package volumeprotection
 
 import (
@@ -46,10 +47,18 @@ func NewClaims(env controllers.Env, workers int) (*Claims, error) {
 	c.loop.Watch(claims.Informer(), controllers.KeyHandler(c.loop))
 	c.loop.Watch(pods, controllers.Changes(func(old, current metav1.Object) {
 		now, _ := current.(*corev1.Pod)
-		if before, ok := old.(*corev1.Pod); ok && (now == nil || controllers.PodFinished(now)) {
-			for _, key := range controllers.PodClaims(before) {
-				c.loop.Add(key) // the pod was perhaps the last that used it
-			}
+		before, _ := old.(*corev1.Pod)
+		switch {
+		case before == nil && now != nil:
+			before = now // its claims are used from now on
+		case now != nil && !controllers.PodFinished(now):
+			return
+		}
+		if before == nil {
+			return
+		}
+		for _, key := range controllers.PodClaims(before) {
+			c.loop.Add(key) // the pod was perhaps the last that used it
 		}
 	}))
 	return c, nil
@@ -73,20 +82,23 @@ func (c *Claims) reconcile(ctx context.Context, key controllers.Key) error {
 	if err != nil {
 		return err
 	}
+	if err := c.tellUnused(ctx, claim); err != nil {
+		return err
+	}
 	return controllers.Guard(ctx, controllers.Protection[*corev1.PersistentVolumeClaim]{
 		Kind: "PersistentVolumeClaim", Finalizer: claimFinalizer, Update: c.client.CoreV1().PersistentVolumeClaims(key.Namespace).Update,
-		Used: func(ctx context.Context) (bool, error) { return c.used(ctx, key) },
+		Used: func(ctx context.Context) (bool, error) { return c.anyPod(ctx, key, uses) },
 	}, claim)
 }
 
-// used asks the cache first, and the server before a claim is let go.
-func (c *Claims) used(ctx context.Context, key controllers.Key) (bool, error) {
+// anyPod asks the cache first, and the server before it says that no pod does.
+func (c *Claims) anyPod(ctx context.Context, key controllers.Key, does func(*corev1.Pod, controllers.Key) bool) (bool, error) {
 	cached, err := controllers.PodsWithClaim(c.pods, key)
 	if err != nil {
 		return false, err
 	}
 	for _, pod := range cached {
-		if uses(pod, key) {
+		if does(pod, key) {
 			return true, nil
 		}
 	}
@@ -95,7 +107,7 @@ func (c *Claims) used(ctx context.Context, key controllers.Key) (bool, error) {
 		return false, fmt.Errorf("looking for pods that use claim %s: %w", key, err)
 	}
 	for i := range live.Items {
-		if uses(&live.Items[i], key) {
+		if does(&live.Items[i], key) {
 			return true, nil
 		}
 	}

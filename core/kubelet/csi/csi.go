@@ -95,7 +95,7 @@ func New(cfg Config) (*Node, error) {
 func (n *Node) Run(ctx context.Context) error {
 	n.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: n.cfg.Client.CoreV1().Events("")})
 	defer n.events.Shutdown()
-	return run.Parallel(n.registry.announce, n.sweep)(ctx)
+	return run.Parallel(n.registry.announce, n.sweep, n.recount)(ctx)
 }
 
 // nudge has the background look at once.

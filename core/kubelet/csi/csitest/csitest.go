@@ -60,6 +60,7 @@ type Driver struct {
 
 	mu     sync.Mutex
 	before func(ctx context.Context, method string, request any) error
+	info   func(ctx context.Context, answer *spec.NodeGetInfoResponse)
 	calls  []Call
 	// Registered is told what the kubelet says of each registration; never blocks.
 	registered chan *registration.RegistrationStatus
@@ -223,11 +224,23 @@ func (d *Driver) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesR
 	return out, nil
 }
 
+// Answer has f change what the driver says of the node from now on.
+func (d *Driver) Answer(f func(ctx context.Context, answer *spec.NodeGetInfoResponse)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.info = f
+}
+
 // NodeGetInfo implements the node service.
-func (d *Driver) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
+func (d *Driver) NodeGetInfo(ctx context.Context, _ *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
 	out := &spec.NodeGetInfoResponse{NodeId: d.NodeID, MaxVolumesPerNode: d.MaxVolumes}
 	if d.Topology != nil {
 		out.AccessibleTopology = &spec.Topology{Segments: d.Topology}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.info != nil {
+		d.info(ctx, out)
 	}
 	return out, nil
 }

@@ -126,6 +126,10 @@ func (w *worker) mount(ctx context.Context, p *corev1.Pod) pod.Done {
 		}
 	}
 	end(span, err)
+	var final interface{ PodReason() string }
+	if errors.As(err, &final) {
+		return pod.Done{Refused: true, Reason: final.PodReason(), Message: "Pod was rejected: " + err.Error()}
+	}
 	return pod.Done{Err: err}
 }
 

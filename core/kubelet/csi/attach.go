@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,10 +40,35 @@ func (w *work) attach(ctx context.Context) (map[string]string, error) {
 			return found.Status.AttachmentMetadata, nil
 		}
 		if !look.Wait(ctx) {
+			if err == nil && w.exhausted(found) {
+				// The scheduler is to know of it before the pod's successor comes.
+				if err := w.registry.recount(context.WithoutCancel(ctx), w.s.driver); err != nil {
+					w.cfg.Logger.WarnContext(ctx, "a CSI driver does not say how many volumes the node may have", "driver", w.s.driver, "error", err)
+				}
+				return nil, &limitExceeded{why}
+			}
 			return nil, errors.New(why)
 		}
 	}
 }
+
+// exhausted tells whether the driver has refused the volume since the node has as many as
+// it may have, of a driver whose number of volumes is asked for again (KEP-4876).
+func (w *work) exhausted(a *storagev1.VolumeAttachment) bool {
+	e := a.Status.AttachError
+	return w.object != nil && w.object.Spec.NodeAllocatableUpdatePeriodSeconds != nil && !a.Status.Attached &&
+		e != nil && e.ErrorCode != nil && codes.Code(*e.ErrorCode) == codes.ResourceExhausted //nolint:gosec // a code, or none that is known
+}
+
+// limitExceeded ends the pod: another node may have room.
+type limitExceeded struct{ why string }
+
+func (l *limitExceeded) Error() string {
+	return "Node has reached its volume attachment limit, rejecting pod: " + l.why
+}
+
+// PodReason is the reason with which the pod fails, which is upstream's.
+func (*limitExceeded) PodReason() string { return "VolumeAttachmentLimitExceeded" }
 
 // notAttached says why an attachment is none yet; "" = it is one.
 func notAttached(a *storagev1.VolumeAttachment, err error, driver string) string {

@@ -72,7 +72,10 @@ func (m *Machine) taskDone(ev Done) {
 	case Admit:
 		m.admit(ev)
 	case Mount:
-		m.mounted = true
+		m.mounted = true // in part, where the pod is refused: that is taken down
+		if ev.Refused {
+			m.end = &End{Reason: ev.Reason, Message: ev.Message}
+		}
 	case Grant:
 		m.grantDone(a, ev)
 	case StartSandbox:

@@ -73,7 +73,7 @@ type Done struct {
 	Container *Container
 	// Image that Pull found: the reference to create from.
 	Image string
-	// Refused, with Reason and Message, after Admit.
+	// Refused, with Reason and Message, after Admit, and after a Mount that will never succeed here.
 	Refused bool
 }
 

@@ -248,6 +248,17 @@ func TestRefusedPodsEndAtOnce(t *testing.T) {
 	}
 }
 
+// A pod whose volumes will never be there ends without a container, and what was set up of them is taken down.
+func TestPodsWhoseVolumesAreRefusedEnd(t *testing.T) {
+	w := newWorld(aPod(corev1.RestartPolicyAlways, "main"))
+	w.refuseMount = "VolumeAttachmentLimitExceeded"
+	w.settle()
+	w.expect(t)
+	if v := w.m.View(); v.Stage != pod.Finished || v.End == nil || v.End.Reason != w.refuseMount {
+		t.Errorf("view %+v", v)
+	}
+}
+
 // Of a pod that was evicted for the node's sake no container stays, and its end stays in the status.
 func TestAnEvictedPodGivesBackWhatItHas(t *testing.T) {
 	for _, empty := range []bool{true, false} {

@@ -28,11 +28,12 @@ type world struct {
 	flight []pod.Action
 	story  []string // what was done, in words
 	// partial are the sandboxes that were never answered for.
-	partial map[string]bool
-	deleted bool     // from the API
-	broken  []string // promises that were not kept
-	fail    func(pod.Action) error
-	refuse  string
+	partial     map[string]bool
+	deleted     bool     // from the API
+	broken      []string // promises that were not kept
+	fail        func(pod.Action) error
+	refuse      string
+	refuseMount string // why volumes will never be there
 }
 
 var errTest = errors.New("it does not work")
@@ -171,6 +172,8 @@ func (w *world) carryOut(a pod.Action) pod.Done {
 	switch a := a.(type) {
 	case pod.Resize:
 		w.story = append(w.story, "resize "+a.Container+" to "+a.To.Requests.Cpu().String())
+	case pod.Mount:
+		d.Refused, d.Reason = w.refuseMount != "", w.refuseMount
 	case pod.Admit, pod.Grant:
 		d.Refused, d.Reason = w.refuse != "", w.refuse
 	case pod.StartSandbox:

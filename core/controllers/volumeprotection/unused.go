@@ -36,7 +36,9 @@ func (c *Claims) tellUnused(ctx context.Context, claim *corev1.PersistentVolumeC
 	if named {
 		next.Status, next.Reason, next.Message = corev1.ConditionFalse, "PodUsingPVC", "A pod is currently referencing this PVC"
 	}
-	ours := func(c corev1.PersistentVolumeClaimCondition) bool { return c.Type == corev1.PersistentVolumeClaimUnused }
+	ours := func(c corev1.PersistentVolumeClaimCondition) bool {
+		return c.Type == corev1.PersistentVolumeClaimUnused
+	}
 	claim = claim.DeepCopy()
 	switch at := slices.IndexFunc(claim.Status.Conditions, ours); {
 	case at < 0:

@@ -28,6 +28,7 @@ const readyWithin = 3 * time.Minute
 // cluster is a wasmplane of our own.
 type cluster struct {
 	wasmplane, dir string
+	dual           bool  // IPv4 and IPv6
 	server         *part // nil where it was left running by another run
 }
 
@@ -48,8 +49,19 @@ func (c *cluster) start(ctx context.Context, images string) error {
 		return err
 	}
 	config := filepath.Join(filepath.Dir(c.dir), "conformance.yaml")
+	families, address := "", ""
+	if c.dual {
+		host, err := hostAddress()
+		if err != nil {
+			return err
+		}
+		if err := c.secondFamily(ctx); err != nil {
+			return err
+		}
+		families, address = ", ipFamilies: [IPv4, IPv6]", "  address: "+host+","+hostEnd6+"\n"
+	}
 	// Tests expect the kubelet at this port.
-	begin := "cluster: {name: " + clusterName + "}\nnode:\n  kubeletListen: \":10250\"\n"
+	begin := "cluster: {name: " + clusterName + families + "}\nnode:\n" + address + "  kubeletListen: \":10250\"\n"
 	if err := os.WriteFile(config, []byte(configuration(begin, images)), 0o600); err != nil {
 		return err
 	}
@@ -67,6 +79,29 @@ func (c *cluster) start(ctx context.Context, images string) error {
 	}
 	return c.await(ctx)
 }
+
+// secondFamily gives this machine an address of IPv6, and, where it has none, a default route of
+// it, which the kernel asks for before it translates the address of a Service.
+func (c *cluster) secondFamily(ctx context.Context) error {
+	if _, err := command(ctx, "ip", "-6", "address", "replace", hostEnd6+"/128", "dev", "lo"); err != nil {
+		return err
+	}
+	routes, err := command(ctx, "ip", "-6", "route", "show", "default")
+	if err != nil || strings.TrimSpace(routes) != "" {
+		return err
+	}
+	_, err = command(ctx, "ip", "-6", "route", "add", "default", "dev", "lo", "metric", ownMetric)
+	return err
+}
+
+// oneFamily takes back what secondFamily gave.
+func (c *cluster) oneFamily(ctx context.Context) {
+	_, _ = command(ctx, "ip", "-6", "route", "delete", "default", "dev", "lo", "metric", ownMetric) // it need not be there
+	_, _ = command(ctx, "ip", "-6", "address", "delete", hostEnd6+"/128", "dev", "lo")
+}
+
+// ownMetric is by what a route is known to be ours.
+const ownMetric = "7766"
 
 // mountKubelet has the kubelet's directory of this machine's node also where the suite
 // expects it. It is a mount and no link, so that the second node can have its own
@@ -138,6 +173,9 @@ func (c *cluster) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 	defer cancel()
 	_, err := command(ctx, c.wasmplane, "down", "--data-dir", c.dir)
+	if c.dual {
+		c.oneFamily(ctx)
+	}
 	err = errors.Join(err, c.unmountKubelet(ctx))
 	_, purgeErr := command(ctx, c.wasmplane, "down", "--purge", "--data-dir", c.dir)
 	return errors.Join(err, purgeErr, leftovers(clusterName, c.dir))

@@ -81,7 +81,7 @@ func (j *job) pending() []suite.Test {
 
 // withCluster does work with a cluster that is there, or is started and ended for it.
 func (j *job) withCluster(ctx context.Context, work func(context.Context, *cluster) error) (err error) {
-	c := &cluster{wasmplane: j.o.wasmplane, dir: j.o.dataDir}
+	c := &cluster{wasmplane: j.o.wasmplane, dir: j.o.dataDir, dual: j.o.dual}
 	var second *secondNode
 	if !j.o.keep {
 		defer func() {

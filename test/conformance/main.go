@@ -21,7 +21,7 @@ type options struct {
 	suite, focus, except, cache, out, wasmplane, dataDir string
 	parallel, batch                                      int
 	again, anyBuild, keep, listOnly                      bool
-	reportOnly                                           bool
+	reportOnly, dual                                     bool
 	patience, limit                                      time.Duration
 }
 
@@ -56,6 +56,7 @@ func parseOptions(args []string) (options, error) {
 	f.BoolVar(&o.keep, "keep", false, "leave the cluster running, and use one that was left")
 	f.BoolVar(&o.listOnly, "list", false, "only list the tests")
 	f.BoolVar(&o.reportOnly, "report-only", false, "run nothing; report what is known of this build, or with --any-build of all")
+	f.BoolVar(&o.dual, "dual-stack", false, "give the cluster IPv4 and IPv6, for the tests of dual-stack")
 	f.DurationVar(&o.patience, "patience", 15*time.Minute, "how long one test may take")
 	f.DurationVar(&o.limit, "limit", 0, "how long the whole run may take; the next one carries on; 0 = as long as it takes")
 	if err := f.Parse(args); err != nil {

@@ -33,6 +33,9 @@ const (
 	nodeLink   = "wpconf2n"
 	hostEnd    = "198.18.77.1"
 	nodeEnd    = "198.18.77.2"
+	// The same of IPv6, in a cluster of both families. This machine has hostEnd6 also where it has no other link, before the second node comes.
+	hostEnd6 = "fd77:6366:7761:736d::1"
+	nodeEnd6 = "fd77:6366:7761:736d::2"
 )
 
 // secondNode has its data beside the cluster's.
@@ -118,8 +121,12 @@ func (n *secondNode) files(server, images string) error {
 	if err != nil {
 		return err
 	}
-	config := configuration(fmt.Sprintf("cluster: {name: %s, podCIDR: %s, serviceCIDR: %s}\nnode:\n  name: %s\n  address: %s\n  kubeletListen: \"%s:10250\"\n",
-		s.text("cluster")+"-2", s.text("podCIDR"), s.text("serviceCIDR"), secondName, nodeEnd, nodeEnd), images)
+	address := nodeEnd
+	if n.dual {
+		address += "," + nodeEnd6
+	}
+	config := configuration(fmt.Sprintf("cluster: {name: %s, podCIDR: %q, serviceCIDR: %q}\nnode:\n  name: %s\n  address: %s\n  kubeletListen: \"%s:10250\"\n",
+		s.text("cluster")+"-2", s.text("podCIDR"), s.text("serviceCIDR"), secondName, address, nodeEnd), images)
 	s["cluster"], s["nodeName"], s["nodes"] = s.text("cluster")+"-2", secondName, "node "+secondName
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -204,7 +211,7 @@ func (n *secondNode) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, args := range [][]string{
+	commands := [][]string{
 		{"ip", "netns", "add", secondNet},
 		{"ip", "link", "add", hostLink, "type", "veth", "peer", "name", nodeLink, "netns", secondNet},
 		{"ip", "address", "add", hostEnd + "/30", "dev", hostLink},
@@ -215,7 +222,14 @@ func (n *secondNode) connect(ctx context.Context) error {
 		{"ip", "-n", secondNet, "address", "add", nodeEnd + "/30", "dev", nodeLink},
 		{"ip", "-n", secondNet, "link", "set", nodeLink, "up"},
 		{"ip", "-n", secondNet, "route", "add", "default", "via", hostEnd},
-	} {
+	}
+	if n.dual {
+		commands = append(commands,
+			[]string{"ip", "address", "add", hostEnd6 + "/64", "dev", hostLink, "nodad"},
+			[]string{"ip", "-n", secondNet, "address", "add", nodeEnd6 + "/64", "dev", nodeLink, "nodad"},
+			[]string{"ip", "-n", secondNet, "route", "add", "default", "via", hostEnd6})
+	}
+	for _, args := range commands {
 		if _, err := command(ctx, args[0], args[1:]...); err != nil {
 			return err
 		}
@@ -273,12 +287,20 @@ func (n *secondNode) awaitReady(ctx context.Context) error {
 
 // routes lets the nodes' pods reach one another.
 func (n *secondNode) routes(ctx context.Context) error {
-	pods, err := n.kubectlOut(ctx, "get", "node", secondName, "-o", "jsonpath={.spec.podCIDR}")
+	pods, err := n.kubectlOut(ctx, "get", "node", secondName, "-o", "jsonpath={.spec.podCIDRs[*]}")
 	if err != nil {
 		return err
 	}
-	_, err = command(ctx, "ip", "route", "replace", pods, "via", nodeEnd)
-	return err
+	for _, network := range strings.Fields(pods) {
+		via := nodeEnd
+		if strings.Contains(network, ":") {
+			via = nodeEnd6
+		}
+		if _, err := command(ctx, "ip", "route", "replace", network, "via", via); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // load imports images into the second node's runtime.

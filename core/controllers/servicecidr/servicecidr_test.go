@@ -5,6 +5,7 @@ package servicecidr
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +100,11 @@ func TestTheLastLookIsAtTheServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := cidr("second", "203.0.113.0/24")
 		w := world{controllertest.New(r), t}
+		// From then on the store has a claim, and no event of it comes.
+		var late atomic.Bool
+		w.Client.PrependReactor("list", "ipaddresses", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return late.Load(), &networkingv1.IPAddressList{Items: []networkingv1.IPAddress{*claim("203.0.113.7", managedBy)}}, nil
+		})
 		ctl, err := New(w.Env(t), Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -111,10 +117,7 @@ func TestTheLastLookIsAtTheServer(t *testing.T) {
 		if got := w.state("second"); got != "True/NetworkReady" {
 			t.Errorf("at once: %s", got)
 		}
-		// The store has the claim, and no event of it comes.
-		w.Client.PrependReactor("list", "ipaddresses", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, &networkingv1.IPAddressList{Items: []networkingv1.IPAddress{*claim("203.0.113.7", managedBy)}}, nil
-		})
+		late.Store(true)
 		time.Sleep(time.Minute)
 		if got := w.state("second"); got != "False/Terminating" {
 			t.Errorf("with an address that was given late: %s", got)

@@ -40,6 +40,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/mirror"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
@@ -94,6 +95,8 @@ type Config struct {
 	Resync time.Duration
 	// Upkeep is how often logs, images and shortages are looked at (10 s if zero).
 	Upkeep time.Duration
+	// Metrics count what the kubelet does with pods; nil: nobody does. Kubelets of one process may share them.
+	Metrics *podmetrics.Metrics
 	// LogRotation bounds what containers' logs take.
 	LogRotation logs.Rotation
 	// ImagesHigh and ImagesLow are how full the disk may be, in percent, before images
@@ -187,7 +190,7 @@ func New(cfg Config) (*Kubelet, error) {
 	k.probes = probe.NewManager(cfg.Handler, k.probed, k.probeEvent, k.log)
 	k.upkeep = upkeep.New(upkeep.Config{
 		Pods: population{k}, Engine: cfg.Engine, Host: cfg.Host, Volumes: cfg.Volumes, Every: cfg.Upkeep, Rotation: cfg.LogRotation,
-		ImagesHigh: cfg.ImagesHigh, ImagesLow: cfg.ImagesLow, Logger: k.log,
+		ImagesHigh: cfg.ImagesHigh, ImagesLow: cfg.ImagesLow, Metrics: cfg.Metrics, Logger: k.log,
 	})
 	nc := cfg.Node
 	nc.Name, nc.Client, nc.Logger = cfg.NodeName, cfg.Client, k.log

@@ -53,21 +53,22 @@ func (k population) Evicting() bool { return slices.ContainsFunc(k.all(), (*work
 func (k population) ending() bool { return slices.ContainsFunc(k.all(), (*worker).evicting) }
 
 // Evict implements upkeep.Pods.
-func (k population) Evict(uid types.UID, message string) {
+func (k population) Evict(uid types.UID, message string) bool {
 	grace := int64(1)
-	k.end(uid, evict.Reason, message, &grace)
+	return k.end(uid, evict.Reason, message, &grace)
 }
 
-// end a pod that another needs the place of, or the node; grace is its own if nil.
-func (k population) end(uid types.UID, reason, message string, grace *int64) {
+// end a pod that another needs the place of, or the node; grace is its own if nil. It reports whether the pod ends for this.
+func (k population) end(uid types.UID, reason, message string, grace *int64) bool {
 	w := k.worker(uid)
 	if w == nil {
-		return
+		return false
 	}
 	p, first := w.beginEviction()
 	if !first || p.DeletionTimestamp != nil {
-		return
+		return false
 	}
 	k.event(p, "", corev1.EventTypeWarning, reason, message)
 	w.send(pod.Evicted{Reason: reason, Message: message, Grace: grace, Empty: reason == evict.Reason})
+	return true
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
 )
 
@@ -317,7 +319,8 @@ func TestPodsAreEvictedOneByOne(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	g := &tight{Host: simulated.NewHost(simulated.HostConfig{Name: "n1", Address: "127.0.0.1"})}
-	w.node("n1", w.engine(), func(c *kubelet.Config) { c.Host, c.Upkeep = g, 20*time.Millisecond })
+	measured := podmetrics.New()
+	w.node("n1", w.engine(), func(c *kubelet.Config) { c.Host, c.Upkeep, c.Metrics = g, 20*time.Millisecond, measured })
 	high := int32(100)
 	w.create("n1", "low")
 	w.create("n1", "high", func(p *corev1.Pod) { p.Spec.Priority = &high })
@@ -335,6 +338,39 @@ func TestPodsAreEvictedOneByOne(t *testing.T) {
 	if msg := w.event("low", "Evicted"); msg != low.Status.Message {
 		t.Errorf("event %q", msg)
 	}
+	// Whoever watches the node sees what it did.
+	if err := testutil.GatherAndCompare(measured.Gatherer(), strings.NewReader(`
+# HELP kubelet_evictions Pods that were evicted for the node's sake, by what it was short of.
+# TYPE kubelet_evictions counter
+kubelet_evictions{eviction_signal="memory.available"} 1
+# HELP kubelet_started_containers_total Containers that were to be started.
+# TYPE kubelet_started_containers_total counter
+kubelet_started_containers_total{container_type="container"} 2
+# HELP kubelet_started_pods_total Sandboxes of pods that were started.
+# TYPE kubelet_started_pods_total counter
+kubelet_started_pods_total 2
+`), "kubelet_evictions", "kubelet_started_containers_total", "kubelet_started_pods_total"); err != nil {
+		t.Error(err)
+	}
+	if n := starts(t, measured); n != 2 {
+		t.Errorf("%d starts of pods were measured, want 2", n)
+	}
+}
+
+// starts of pods that were measured.
+func starts(t *testing.T, m *podmetrics.Metrics) uint64 {
+	t.Helper()
+	families, err := m.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "kubelet_pod_start_sli_duration_seconds" {
+			return f.GetMetric()[0].GetHistogram().GetSampleCount()
+		}
+	}
+	t.Fatal("starts of pods are not measured")
+	return 0
 }
 
 func TestForbiddenSysctls(t *testing.T) {

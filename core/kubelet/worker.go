@@ -15,6 +15,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/fit"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 	"github.com/wasmplane/wasmplane/core/kubelet/static"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
@@ -54,6 +55,8 @@ type worker struct {
 	// began is when the pod was first seen; running is told of once.
 	began time.Time
 	ran   bool
+	// measured is what was done with the pod.
+	measured podmetrics.Pod
 	// evicted and ended pods are not evicted again. Those that are bare hold nothing of the node any more.
 	evicted, ended, bare bool
 	// static pods come from files: the API has mirror, if anything, and made is their status.
@@ -67,6 +70,7 @@ func newWorker(node *parts, o owner, p *corev1.Pod, found pod.Snapshot) *worker 
 	w := &worker{
 		parts: node, owner: o, uid: p.UID, machine: pod.NewMachine(p, found, now, node.cfg.Delays),
 		signal: make(chan struct{}, 1), cancels: map[pod.Action]context.CancelFunc{}, pod: p, began: now, static: static.Is(p),
+		measured: podmetrics.Pod{Metrics: node.cfg.Metrics},
 	}
 	if len(found.Sandboxes) > 0 {
 		w.ran = true // its start is not ours to tell
@@ -172,7 +176,9 @@ func (w *worker) act(ctx context.Context, a pod.Action) {
 	}
 	view := w.machine.Pod()
 	w.tasks.Go("kubelet: action for a pod", func() {
+		began := time.Now()
 		done := w.execute(actx, view, a)
+		w.measured.Done(a, view, began, done)
 		cancel()
 		w.mu.Lock()
 		delete(w.cancels, a)
@@ -226,6 +232,7 @@ func (w *worker) report(ctx context.Context) {
 		prev = &v.Pod.Status
 	}
 	st := status.Generate(v, prev, w.statusNode(), time.Now())
+	w.measured.Terminated(prev, &st)
 	w.healthy(v.Pod, &st)
 	if v.Stage <= pod.Finished {
 		w.publish(v.Pod, &st)
@@ -233,6 +240,7 @@ func (w *worker) report(ctx context.Context) {
 	w.probes.Set(v.Pod, st.PodIP, w.machine.Targets())
 	if st.Phase == corev1.PodRunning && !w.ran {
 		w.ran = true
+		w.measured.Running(v.Pod, w.began)
 		_, span := w.span(ctx, "running", v.Pod, attribute.Int64("wasmplane.since_seen_us", time.Since(w.began).Microseconds()))
 		span.End(oteltrace.WithTimestamp(time.Now()))
 	}

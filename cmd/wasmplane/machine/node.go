@@ -46,6 +46,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/kubelet/podfile"
+	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/podresources"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
@@ -268,7 +269,8 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		return err
 	}
 	held.Changed(volumes.Changed)
-	door, err := n.door(ctx, set.Kube)
+	measured := podmetrics.New()
+	door, err := n.door(ctx, set.Kube, measured)
 	if err != nil {
 		return err
 	}
@@ -294,6 +296,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held, Static: pods, Credentials: asked,
 		Devices:          dra.Equipped{Devices: pins, Claims: claimed},
 		Health:           claimed,
+		Metrics:          measured,
 		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port(), Fresh: devices.Fresh()},
 		ReservedTCPPorts: ReservedPorts(c, door.Port()),
 		ClusterDNS:       texts(DNSAddresses(c)[:1]), ClusterDomain: c.Cluster.Domain, HostResolv: spec.ReadResolv("/etc/resolv.conf"),
@@ -430,7 +433,7 @@ func allocatable(ctx context.Context, g *linuxhost.Host) func() corev1.ResourceL
 }
 
 // door is the kubelet's server. Who may enter is asked of the API.
-func (n *Node) door(ctx context.Context, kube kubernetes.Interface) (*kubeletserver.Server, error) {
+func (n *Node) door(ctx context.Context, kube kubernetes.Interface, measured *podmetrics.Metrics) (*kubeletserver.Server, error) {
 	authenticate, authorize, err := kubeletserver.Delegate(kube, n.serving.Roots)
 	if err != nil {
 		return nil, err
@@ -441,6 +444,7 @@ func (n *Node) door(ctx context.Context, kube kubernetes.Interface) (*kubeletser
 	}
 	return kubeletserver.New(kubeletserver.Config{
 		Listener: listener, TLS: n.serving.TLS, Authenticator: authenticate, Authorizer: authorize, Logger: n.component.Options.Logger,
+		Metrics: measured.Gatherer(),
 	})
 }
 

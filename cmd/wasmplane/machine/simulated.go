@@ -18,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
+	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	kubeletserver "github.com/wasmplane/wasmplane/core/kubelet/server"
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
 	"github.com/wasmplane/wasmplane/core/pki"
@@ -34,6 +35,8 @@ type Simulation struct {
 	keep  *lease.Keeper
 	door  *kubeletserver.Server // one for all nodes
 	ready chan struct{}
+	// measured is what all nodes did.
+	measured *podmetrics.Metrics
 }
 
 // Simulate makes n simulated nodes, whose server's certificate is of authority.
@@ -46,7 +49,9 @@ func Simulate(ctx context.Context, local process.Local, authority *pki.Authority
 	if err != nil {
 		return nil, err
 	}
-	sim := &Simulation{local: local, keep: lease.NewKeeper(lease.Config{Logger: local.Options.Logger}), ready: make(chan struct{})}
+	sim := &Simulation{
+		local: local, keep: lease.NewKeeper(lease.Config{Logger: local.Options.Logger}), ready: make(chan struct{}), measured: podmetrics.New(),
+	}
 	if sim.feeds, err = feeds.New(set.Kube, ""); err != nil {
 		return nil, err
 	}
@@ -58,7 +63,7 @@ func Simulate(ctx context.Context, local process.Local, authority *pki.Authority
 	if err != nil {
 		return nil, err
 	}
-	if sim.door, err = simulatedDoor(ctx, local, authority); err != nil {
+	if sim.door, err = simulatedDoor(ctx, local, authority, sim.measured); err != nil {
 		return nil, err
 	}
 	for i := range n {
@@ -98,7 +103,7 @@ func (sim *Simulation) add(ctx context.Context, name string, network *simulated.
 		NodeName: name, Client: set.Kube, Engine: eng,
 		Host:    simulated.NewHost(simulated.HostConfig{Name: name, Address: "127.0.0.1", Version: version.Get().GitVersion, Engine: eng}),
 		Volumes: simulated.Volumes{}, Handler: simulated.Handler{}, Admitters: c.Plugins.NodeAdmitters(),
-		Objects: held, Feeds: sim.feeds, Leases: sim.keep,
+		Objects: held, Feeds: sim.feeds, Leases: sim.keep, Metrics: sim.measured,
 		Node:          node.Config{Labels: map[string]string{"wasmplane.dev/simulated": "true"}, Port: sim.door.Port()},
 		ClusterDomain: c.Options.Config.Cluster.Domain, Logger: c.Options.Logger, Tracer: c.Tracer,
 	})
@@ -130,7 +135,12 @@ func (sim *Simulation) Run(ctx context.Context) error {
 
 // simulatedDoor is the server of all simulated kubelets: a request names a pod, and
 // the pod is on one of them. It asks the API, as the first node, who may enter.
-func simulatedDoor(ctx context.Context, local process.Local, authority *pki.Authority) (*kubeletserver.Server, error) {
+func simulatedDoor(
+	ctx context.Context,
+	local process.Local,
+	authority *pki.Authority,
+	measured *podmetrics.Metrics,
+) (*kubeletserver.Server, error) {
 	c, err := local.As(ctx, process.Parts.Kubelet, pki.Node("simulated-1"))
 	if err != nil {
 		return nil, err
@@ -154,5 +164,6 @@ func simulatedDoor(ctx context.Context, local process.Local, authority *pki.Auth
 	}
 	return kubeletserver.New(kubeletserver.Config{
 		Listener: listener, TLS: pki.ServerTLS(serving), Authenticator: authenticate, Authorizer: authorize, Logger: c.Options.Logger,
+		Metrics: measured.Gatherer(),
 	})
 }

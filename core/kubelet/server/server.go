@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -62,6 +63,8 @@ type Config struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.UnconditionalAuthorizer
 	Logger        *slog.Logger
+	// Metrics of the kubelets, beside what the server counts of their pods; nil: none.
+	Metrics prometheus.Gatherer
 	// BodyTimeout is how long a body may take whose sender is not known yet, or may
 	// not do what it asks; 0 = 30s.
 	BodyTimeout time.Duration

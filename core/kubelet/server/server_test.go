@@ -32,6 +32,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/diskusage"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/server"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 )
@@ -205,7 +206,7 @@ func start(t *testing.T) *world {
 	}
 	s, err := server.New(server.Config{
 		Listener: l, TLS: &tls.Config{Certificates: certs.TLS.Certificates}, Authenticator: users{}, Authorizer: authorizer.AuthorizerFunc(may),
-		BodyTimeout: 300 * time.Millisecond,
+		Metrics: podmetrics.New().Gatherer(), BodyTimeout: 300 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -379,6 +380,8 @@ func TestAnswers(t *testing.T) {
 	_, body = w.do("admin", "GET", "/metrics")
 	for metric, want := range map[string]int{
 		`kubelet_running_pods{node="n2"}`: 1,
+		`kubelet_node_name{node="n2"}`:    1,
+		`kubelet_started_pods_total`:      0,
 		`kubelet_volume_stats_capacity_bytes{namespace="ns",persistentvolumeclaim="shared"}`:  100,
 		`kubelet_volume_stats_available_bytes{namespace="ns",persistentvolumeclaim="shared"}`: 40,
 		`kubelet_volume_stats_used_bytes{namespace="ns",persistentvolumeclaim="shared"}`:      60,

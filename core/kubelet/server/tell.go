@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -101,11 +102,28 @@ func (s *Server) probeMetrics(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
+// writeGathered writes the metrics that the kubelets share.
+func (s *Server) writeGathered(b *strings.Builder) error {
+	if s.cfg.Metrics == nil {
+		return nil
+	}
+	families, err := s.cfg.Metrics.Gather()
+	if err != nil {
+		return fmt.Errorf("gather the metrics of the kubelets: %w", err)
+	}
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(b, f); err != nil {
+			return fmt.Errorf("write the metrics of the kubelets: %w", err)
+		}
+	}
+	return nil
+}
+
 // metrics of the kubelets themselves.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	var b strings.Builder
 	b.WriteString("# HELP kubelet_running_pods Number of pods that have a running pod sandbox\n# TYPE kubelet_running_pods gauge\n")
-	var containers strings.Builder
+	var containers, names strings.Builder
 	var volumes []claimed
 	for _, n := range s.chosen(r) {
 		volumes = append(volumes, claims(r.Context(), n)...)
@@ -127,11 +145,17 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		fmt.Fprintf(&b, "kubelet_running_pods{node=%q} %d\n", n.NodeName(), pods)
+		fmt.Fprintf(&names, "kubelet_node_name{node=%q} 1\n", n.NodeName())
 		for _, st := range []string{"created", "exited", "running"} {
 			fmt.Fprintf(&containers, "kubelet_running_containers{container_state=%q,node=%q} %d\n", st, n.NodeName(), byState[st])
 		}
 	}
 	b.WriteString("# HELP kubelet_running_containers Number of containers by state\n# TYPE kubelet_running_containers gauge\n" + containers.String())
+	b.WriteString("# HELP kubelet_node_name The node's name. The count is always 1.\n# TYPE kubelet_node_name gauge\n" + names.String())
 	writeVolumes(&b, volumes)
+	if err := s.writeGathered(&b); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	text(w, b.String())
 }

@@ -11,10 +11,17 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/evict"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
 
 // patience is how long the end of an evicted pod is waited for before another goes.
 const patience = 2 * time.Minute
+
+// signals by what is short.
+var signals = map[corev1.ResourceName]string{
+	corev1.ResourceMemory: threshold.MemoryAvailable, corev1.ResourceEphemeralStorage: threshold.DiskAvailable,
+	node.Inodes: threshold.InodesFree, node.PIDs: threshold.PIDsAvailable,
+}
 
 // relieve evicts pods that took more local storage than they may, and, while the
 // node is short of something, one pod at a time: what one gives back is to be seen
@@ -39,7 +46,7 @@ func (k *Keeper) relieve(ctx context.Context, now time.Time) {
 		}
 		if c := evict.Choose(evict.Shortage(s), usage); c != nil {
 			k.evicted = now
-			k.cfg.Pods.Evict(c.Pod.UID, c.Message)
+			k.evict(c.Pod.UID, signals[s.Resource], c.Message)
 			return
 		}
 	}

@@ -37,10 +37,11 @@ type crowd struct {
 
 func (c *crowd) Evicting() bool { return c.ending }
 
-func (c *crowd) Evict(uid types.UID, msg string) {
+func (c *crowd) Evict(uid types.UID, msg string) bool {
 	c.pods.Evict(uid, msg)
 	c.ending = true
 	c.running = slices.DeleteFunc(c.running, func(p *corev1.Pod) bool { return p.UID == uid })
+	return true
 }
 
 // shelf has images, of which those in use are never asked to go.

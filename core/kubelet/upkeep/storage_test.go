@@ -29,9 +29,13 @@ type pods struct {
 	evicted map[types.UID]string
 }
 
-func (p *pods) Running() []*corev1.Pod          { return p.running }
-func (p *pods) Logs() map[string]string         { return p.logs }
-func (p *pods) Evict(uid types.UID, msg string) { p.evicted[uid] = msg }
+func (p *pods) Running() []*corev1.Pod  { return p.running }
+func (p *pods) Logs() map[string]string { return p.logs }
+
+func (p *pods) Evict(uid types.UID, msg string) bool {
+	p.evicted[uid] = msg
+	return true
+}
 
 type runtime struct {
 	engine.Engine

@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -37,8 +38,8 @@ type Pods interface {
 	Logs() map[string]string
 	// Evicting tells whether a pod that was evicted still has something of the node: a container, or a volume.
 	Evicting() bool
-	// Evict ends a pod; of one that is being deleted, or was evicted, nothing more.
-	Evict(uid types.UID, message string)
+	// Evict ends a pod, and reports whether it does; one that is being deleted, or was evicted, ends anyway.
+	Evict(uid types.UID, message string) bool
 }
 
 // Config of a Keeper. All but Every, Rotation and the percentages are required.
@@ -55,7 +56,9 @@ type Config struct {
 	// ImagesHigh and ImagesLow are how full the disk may be, in percent, before images
 	// that nothing uses go, and how full it is then to be (85 and 80 if zero).
 	ImagesHigh, ImagesLow uint64
-	Logger                *slog.Logger
+	// Metrics count evictions; nil: nobody does.
+	Metrics *podmetrics.Metrics
+	Logger  *slog.Logger
 }
 
 // Keeper of one node.
@@ -129,6 +132,13 @@ func (k *Keeper) reportImages(ctx context.Context, message string, removed []str
 	}
 	if err != nil && ctx.Err() == nil {
 		k.cfg.Logger.WarnContext(ctx, "images cannot be removed as they should", "error", err)
+	}
+}
+
+// evict a pod because of a signal, by upstream's name. Of one that is to go already nothing more is counted.
+func (k *Keeper) evict(uid types.UID, signal, message string) {
+	if k.cfg.Pods.Evict(uid, message) {
+		k.cfg.Metrics.Evicted(signal)
 	}
 }
 

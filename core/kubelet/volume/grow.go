@@ -63,7 +63,11 @@ func GrownTo(c *corev1.PersistentVolumeClaim, size resource.Quantity) *corev1.Pe
 }
 
 // WriteClaim brings a claim's status from one state to the next, and answers what came of it.
-func WriteClaim(ctx context.Context, client kubernetes.Interface, have, next *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+func WriteClaim(
+	ctx context.Context,
+	client kubernetes.Interface,
+	have, next *corev1.PersistentVolumeClaim,
+) (*corev1.PersistentVolumeClaim, error) {
 	a, err := json.Marshal(have)
 	if err != nil {
 		return nil, fmt.Errorf("encode claim: %w", err)

@@ -144,7 +144,9 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Allocatable == nil {
 		cfg.Allocatable = func() corev1.ResourceList { return nil }
 	}
-	m := &Manager{cfg: cfg, pods: map[types.UID]*podVolumes{}, due: map[types.UID]time.Time{}, owners: map[string]types.UID{}, wake: make(chan struct{}, 1)}
+	m := &Manager{
+		cfg: cfg, pods: map[types.UID]*podVolumes{}, due: map[types.UID]time.Time{}, owners: map[string]types.UID{}, wake: make(chan struct{}, 1),
+	}
 	c := &contents{
 		objects: cfg.Objects, allocatable: cfg.Allocatable, tokens: podidentity.NewTokens(cfg.Client),
 		trust: podidentity.NewTrustBundles(cfg.Client), certs: podidentity.NewCertificates(cfg.Client),

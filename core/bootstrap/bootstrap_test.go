@@ -291,7 +291,8 @@ func TestAWiderServiceNetwork(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range events.Items {
-			if e.Reason == "KubernetesDefaultServiceCIDRInconsistent" && e.InvolvedObject.Kind == "ServiceCIDR" && e.InvolvedObject.Name == "kubernetes" {
+			if e.Reason == "KubernetesDefaultServiceCIDRInconsistent" &&
+				e.InvolvedObject.Kind == "ServiceCIDR" && e.InvolvedObject.Name == "kubernetes" {
 				n++
 			}
 		}

@@ -19,14 +19,14 @@ import (
 
 // benchObject is a custom resource of some 2 KB, as the server stores one.
 func benchObject(i, round int) []byte {
-	var any []string
+	var fields []string
 	for j := range 24 {
-		any = append(any, fmt.Sprintf(`"field%02d":{"count":%d,"name":"object %d","on":true}`, j, j*round, i))
+		fields = append(fields, fmt.Sprintf(`"field%02d":{"count":%d,"name":"object %d","on":true}`, j, j*round, i))
 	}
 	return fmt.Appendf(nil, `{"apiVersion":"example.com/v1","kind":"Tab","metadata":{"creationTimestamp":"2026-11-23T10:00:00Z","generation":1,`+
 		`"labels":{"app":"a%d"},"managedFields":[{"apiVersion":"example.com/v1","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{".":{},"f:any":{},"f:replicas":{},"f:tags":{}}},`+
 		`"manager":"kubectl","operation":"Update","time":"2026-11-23T10:00:00Z"}],"name":"t%05d","namespace":"ns","uid":"6d5d1c3c-0c5a-4e4c-8d5f-0d0d0d0d0d0d"},`+
-		`"spec":{"any":{%s},"replicas":%d,"tags":["a","b"]},"status":{"replicas":1}}`+"\n", i%10, i, strings.Join(any, ","), round)
+		`"spec":{"any":{%s},"replicas":%d,"tags":["a","b"]},"status":{"replicas":1}}`+"\n", i%10, i, strings.Join(fields, ","), round)
 }
 
 // benchCache is a watch cache of n custom resources.

@@ -27,7 +27,8 @@ func TestServiceCIDRsGiveAddresses(t *testing.T) {
 	judge := func(name, status string) {
 		t.Helper()
 		p := patch("", name, types.MergePatchType,
-			`{"status":{"conditions":[{"type":"Ready","status":"`+status+`","reason":"Test","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`)
+			`{"status":{"conditions":[{"type":"Ready","status":"`+status+`","reason":"Test","message":"",`+
+				`"lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`)
 		p.Subresource = "status"
 		if _, err := ranges.Patch(t.Context(), p); err != nil {
 			t.Fatal(err)
@@ -76,7 +77,8 @@ func TestServiceCIDRsGiveAddresses(t *testing.T) {
 	if _, err := services.Delete(t.Context(), request("ns", "a", "", &metav1.DeleteOptions{})); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.registry(t, "networking.k8s.io", "ipaddresses").Get(t.Context(), request("", "203.0.113.7", "", nil), ""); !apierrors.IsNotFound(err) {
+	addresses := w.registry(t, "networking.k8s.io", "ipaddresses")
+	if _, err := addresses.Get(t.Context(), request("", "203.0.113.7", "", nil), ""); !apierrors.IsNotFound(err) {
 		t.Errorf("the address of a range that is leaving, after its Service: %v", err)
 	}
 }

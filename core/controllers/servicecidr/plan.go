@@ -191,8 +191,8 @@ func always() []reserved {
 	for text, what := range map[string]string{
 		"0.0.0.0/8": "this network", "127.0.0.0/8": "loopback", "169.254.0.0/16": "link-local, where clouds have their metadata",
 		"224.0.0.0/4": "multicast", "240.0.0.0/4": "reserved and broadcast",
-		"::/128": "unspecified", "::1/128": "loopback", "::ffff:0:0/96": "IPv4 written as IPv6", "fe80::/10": "link-local", "ff00::/8": "multicast",
-		"fd00:ec2::254/128": "a cloud's metadata",
+		"::/128": "unspecified", "::1/128": "loopback", "::ffff:0:0/96": "IPv4 written as IPv6",
+		"fe80::/10": "link-local", "ff00::/8": "multicast", "fd00:ec2::254/128": "a cloud's metadata",
 	} {
 		out = append(out, network(netip.MustParsePrefix(text), what))
 	}

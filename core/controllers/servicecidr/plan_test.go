@@ -74,7 +74,9 @@ func TestPlan(t *testing.T) {
 		"an address of another":  {ranges: []*networkingv1.ServiceCIDR{deleted(cidr("a", "10.1.0.0/24"), 0)}, addresses: addrs("10.2.0.7"), now: grace, want: "a: release"},
 		"in use, within a wider": {ranges: []*networkingv1.ServiceCIDR{deleted(cidr("a", "10.1.0.0/24"), 0), ready(cidr("b", "10.1.0.0/16"))}, addresses: addrs("10.1.0.7"), now: grace, want: "b:; a: release"},
 		"in use, the addresses in narrower ones": {
-			ranges:    []*networkingv1.ServiceCIDR{deleted(cidr("a", "10.1.0.0/24"), 0), ready(cidr("b", "10.1.0.0/25")), ready(cidr("c", "10.1.0.128/25"))},
+			ranges: []*networkingv1.ServiceCIDR{
+				deleted(cidr("a", "10.1.0.0/24"), 0), ready(cidr("b", "10.1.0.0/25")), ready(cidr("c", "10.1.0.128/25")),
+			},
 			addresses: addrs("10.1.0.7", "10.1.0.200"), now: grace, want: "b:; c:; a: release",
 		},
 		"in use, and one family is within a wider": {
@@ -109,7 +111,8 @@ func ready(r *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDR {
 // What is somebody else's gives no addresses, and the message says whose it is.
 func TestRangesThatAreSomebodyElses(t *testing.T) {
 	of := append(always(), network(netip.MustParsePrefix("10.244.0.0/16"), "pods' addresses"),
-		address(netip.MustParseAddr("192.0.2.9"), "node n1"), reserved{netip.MustParseAddr("198.51.100.10"), netip.MustParseAddr("198.51.100.20"), "the pool lan"})
+		address(netip.MustParseAddr("192.0.2.9"), "node n1"),
+		reserved{netip.MustParseAddr("198.51.100.10"), netip.MustParseAddr("198.51.100.20"), "the pool lan"})
 	for text, want := range map[string]string{
 		"203.0.113.0/24":      "",
 		"10.0.0.0/9":          "", // ends before the pods
@@ -166,7 +169,8 @@ func TestNoAddressLosesItsRange(t *testing.T) {
 			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(rapid.IntRange(0, 255).Draw(t, "at"))}), bits).Masked()
 			cidrs := []string{p.String()}
 			if rapid.Bool().Draw(t, "two families") {
-				cidrs = append(cidrs, fmt.Sprintf("fd00::%x/%d", rapid.IntRange(0, 15).Draw(t, "at6")<<4, rapid.SampledFrom([]int{120, 124}).Draw(t, "bits6")))
+				at, bits := rapid.IntRange(0, 15).Draw(t, "at6"), rapid.SampledFrom([]int{120, 124}).Draw(t, "bits6")
+				cidrs = append(cidrs, fmt.Sprintf("fd00::%x/%d", at<<4, bits))
 			}
 			r := cidr(fmt.Sprint("r", i), cidrs...)
 			if rapid.Bool().Draw(t, "deleted") {

@@ -139,7 +139,9 @@ func TestANodeInTheRange(t *testing.T) {
 		}
 		nodes := w.Client.CoreV1().Nodes()
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "203.0.113.9"}, {Type: corev1.NodeHostName, Address: "n1"}}
+		node.Status.Addresses = []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: "203.0.113.9"}, {Type: corev1.NodeHostName, Address: "n1"},
+		}
 		if _, err := nodes.Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,8 @@ func TestClaims(t *testing.T) {
 // TestUnusedClaims say so once they are bound, and since when, until a pod names them,
 // and again when the last such pod has ended or gone.
 func TestUnusedClaims(t *testing.T) {
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default", Finalizers: []string{claimFinalizer}}}
+	claim := &corev1.PersistentVolumeClaim{}
+	claim.Name, claim.Namespace, claim.Finalizers = "c", "default", []string{claimFinalizer}
 	claim.Status.Phase = corev1.ClaimBound
 	pending := claim.DeepCopy()
 	pending.Name, pending.Status.Phase = "pending", corev1.ClaimPending

@@ -58,7 +58,8 @@ func (n *Node) recount(ctx context.Context) error {
 	for run.Sleep(ctx, time.Second) { // periods are 10 s or more
 		for _, name := range a.due(n.registry.names(), lister, time.Now()) {
 			if err := n.registry.recount(ctx, name); err != nil && ctx.Err() == nil {
-				n.cfg.Logger.WarnContext(ctx, "a CSI driver does not say how many volumes the node may have; asking again", "driver", name, "error", err)
+				n.cfg.Logger.WarnContext(ctx, "a CSI driver does not say how many volumes the node may have; asking again",
+					"driver", name, "error", err)
 			}
 		}
 	}

@@ -148,9 +148,13 @@ func project(t *testing.T, client *fake.Clientset, src corev1.VolumeProjection) 
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid"},
-		Spec: corev1.PodSpec{NodeName: "n", ServiceAccountName: "sa", Containers: []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}}, Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-			Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{src}, DefaultMode: ptr.To[int32](0o644)},
-		}}}},
+		Spec: corev1.PodSpec{
+			NodeName: "n", ServiceAccountName: "sa",
+			Containers: []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}},
+			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+				Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{src}, DefaultMode: ptr.To[int32](0o644)},
+			}}},
+		},
 	}
 	root := t.TempDir()
 	m, err := volume.New(volume.Config{RootDir: root, Client: client, Objects: &objects{}})

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command answer is the server that BenchmarkWasmHTTP asks: the same program as an ordinary container, and as a WebAssembly module of WASI preview
-// 1, which has its socket from the node.
+// Command answer is the server that BenchmarkWasmHTTP asks: the same program as an ordinary container, and as a WebAssembly
+// module of WASI preview 1, which has its socket from the node.
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -37,7 +38,8 @@ func serve() error {
 func listen() (net.Listener, error) {
 	given, ok := os.LookupEnv("WASMPLANE_LISTEN")
 	if !ok {
-		return net.Listen("tcp", ":8080")
+		var lc net.ListenConfig
+		return lc.Listen(context.Background(), "tcp", ":8080")
 	}
 	_, fd, _ := strings.Cut(given, "=")
 	n, err := strconv.Atoi(fd)

@@ -513,6 +513,7 @@ func TestHowPodsEnd(t *testing.T) {
 		p.Spec.Containers[0].Image, p.Spec.Containers[0].ImagePullPolicy = "127.0.0.1:1/none:1", corev1.PullIfNotPresent
 	})
 	w.create("novolume", func(p *corev1.Pod) {
+		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}} // who has it needs it
 		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "missing"}}}}}
 	})
 	good := w.until("good", "succeeded", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })

@@ -9,6 +9,7 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/diskusage"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 )
 
@@ -26,7 +27,7 @@ type measured struct {
 }
 
 type measurement struct {
-	volume.Usage
+	diskusage.FileSystem
 	ok bool
 	at time.Time
 }
@@ -63,19 +64,19 @@ func (m *measured) put(dir string, got measurement) {
 }
 
 // Usage implements volume.Measurer by what the driver says, where it can.
-func (n *Node) Usage(ctx context.Context, r volume.Request) (volume.Usage, bool) {
+func (n *Node) Usage(ctx context.Context, r volume.Request) (diskusage.FileSystem, bool) {
 	have, ask := n.stats.begin(r.Dir, time.Now())
 	if !ask {
-		return have.Usage, have.ok
+		return have.FileSystem, have.ok
 	}
 	got, err := n.measure(ctx, r)
 	if err != nil {
 		n.cfg.Logger.DebugContext(ctx, "how full a volume is cannot be found out", "path", r.Dir, "error", err)
-		return have.Usage, have.ok
+		return have.FileSystem, have.ok
 	}
 	got.at = time.Now()
 	n.stats.put(r.Dir, got)
-	return got.Usage, got.ok
+	return got.FileSystem, got.ok
 }
 
 func (n *Node) measure(ctx context.Context, r volume.Request) (measurement, error) {

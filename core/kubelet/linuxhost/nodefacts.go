@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -24,16 +23,16 @@ import (
 )
 
 // Facts of the machine, read afresh.
-func (h *Host) Facts(context.Context) (*node.Facts, error) {
+func (h *Host) Facts(ctx context.Context) (*node.Facts, error) {
 	mem, err := meminfo()
 	if err != nil {
 		return nil, err
 	}
-	var disk unix.Statfs_t
-	if err := unix.Statfs(h.cfg.RootDir, &disk); err != nil {
-		return nil, fmt.Errorf("look at the file system of %s: %w", h.cfg.RootDir, err)
+	disk, err := h.FileSystem(ctx)
+	if err != nil {
+		return nil, err
 	}
-	size := int64(usable(&disk)) * disk.Bsize
+	size := int64(disk.Usable()) //nolint:gosec // bytes of a disk
 	limit := func(signal string, capacity int64) int64 { return h.evict[signal].Of(capacity) }
 	evictMemory := limit(threshold.MemoryAvailable, mem["MemTotal"])
 	evictDisk := limit(threshold.DiskAvailable, size)
@@ -65,8 +64,9 @@ func (h *Host) Facts(context.Context) (*node.Facts, error) {
 	if avail, ok := mem["MemAvailable"]; ok {
 		short(f, corev1.ResourceMemory, resource.BinarySI, evictMemory, avail)
 	}
-	short(f, corev1.ResourceEphemeralStorage, resource.BinarySI, evictDisk, int64(disk.Bavail)*disk.Bsize)       //nolint:gosec // counts of a file system
-	short(f, node.Inodes, resource.DecimalSI, limit(threshold.InodesFree, int64(disk.Files)), int64(disk.Ffree)) //nolint:gosec // as above
+	short(f, corev1.ResourceEphemeralStorage, resource.BinarySI, evictDisk, int64(disk.BytesFree)) //nolint:gosec // bytes of a disk
+	//nolint:gosec // counts of inodes
+	short(f, node.Inodes, resource.DecimalSI, limit(threshold.InodesFree, int64(disk.Inodes)), int64(disk.InodesFree))
 	if used, most, ok := processIDs(); ok {
 		short(f, node.PIDs, resource.DecimalSI, limit(threshold.PIDsAvailable, most), most-used)
 	}
@@ -97,10 +97,6 @@ func short(f *node.Facts, name corev1.ResourceName, format resource.Format, thre
 		Resource: name, Threshold: *resource.NewQuantity(threshold, format), Available: *resource.NewQuantity(available, format),
 	})
 }
-
-// usable blocks of a file system, in use or not: without those kept for root, which
-// no pod gets, as df has it.
-func usable(st *unix.Statfs_t) uint64 { return st.Blocks - (st.Bfree - st.Bavail) }
 
 // meminfo in bytes.
 func meminfo() (map[string]int64, error) {
@@ -200,7 +196,7 @@ func osImage() string {
 // Disk tells how full the file system is on which pods and images are.
 func (h *Host) Disk(ctx context.Context) (used, total uint64, err error) {
 	fs, err := h.FileSystem(ctx)
-	return fs.BytesUsed, fs.BytesUsed + fs.BytesFree, err
+	return fs.BytesUsed, fs.Usable(), err
 }
 
 // FileSystem on which pods and images are.

@@ -42,37 +42,36 @@ func diskOf(ctx context.Context, n Node) *disk {
 	return &disk{fs, pods, time.Now()}
 }
 
-// whole is the file system itself.
-func (d *disk) whole() *stats.FsStats { return d.part(d.at, d.fs.BytesUsed, d.fs.InodesUsed) }
-
-// part is what somebody takes of it.
-func (d *disk) part(at time.Time, bytes, inodes uint64) *stats.FsStats {
-	fs := d.fs
+// fsStats is how full a file system is, in the summary's words.
+func fsStats(at time.Time, fs diskusage.FileSystem) *stats.FsStats {
 	return &stats.FsStats{
-		Time: metav1.NewTime(at), AvailableBytes: &fs.BytesFree, CapacityBytes: &fs.Bytes, UsedBytes: &bytes,
-		InodesFree: &fs.InodesFree, Inodes: &fs.Inodes, InodesUsed: &inodes,
+		Time: metav1.NewTime(at), AvailableBytes: &fs.BytesFree, CapacityBytes: &fs.Bytes, UsedBytes: &fs.BytesUsed,
+		InodesFree: &fs.InodesFree, Inodes: &fs.Inodes, InodesUsed: &fs.InodesUsed,
 	}
 }
 
-func (d *disk) directory(u diskusage.Usage) *stats.FsStats {
-	return d.part(d.pods.At, uint64(u.Bytes), uint64(u.Inodes)) //nolint:gosec // counts, never negative
+// whole is the file system itself.
+func (d *disk) whole() *stats.FsStats { return fsStats(d.at, d.fs) }
+
+// part is what somebody takes of it.
+func (d *disk) part(at time.Time, u diskusage.Usage) *stats.FsStats {
+	fs := d.fs
+	fs.BytesUsed, fs.InodesUsed = uint64(u.Bytes), uint64(u.Inodes) //nolint:gosec // counts, never negative
+	return fsStats(at, fs)
 }
 
 // describe says what a pod and its containers take of the disk.
 func (d *disk) describe(p *stats.PodStats, s *cri.PodSandboxStats) {
 	var total diskusage.Usage
 	for i, c := range s.GetLinux().GetContainers() {
-		layer := c.GetWritableLayer()
-		used := diskusage.Usage{
-			Bytes: int64(layer.GetUsedBytes().GetValue()), Inodes: int64(layer.GetInodesUsed().GetValue()), //nolint:gosec // of a disk
-		}
-		p.Containers[i].Rootfs = d.part(time.Unix(0, layer.GetTimestamp()), layer.GetUsedBytes().GetValue(), layer.GetInodesUsed().GetValue())
+		used := diskusage.OfLayer(c.GetWritableLayer())
+		p.Containers[i].Rootfs = d.part(time.Unix(0, c.GetWritableLayer().GetTimestamp()), used)
 		total = total.Plus(used)
 		if d.pods == nil {
 			continue
 		}
 		if logs, ok := d.pods.Logs[c.GetAttributes().GetId()]; ok {
-			p.Containers[i].Logs = d.directory(logs)
+			p.Containers[i].Logs = d.part(d.pods.At, logs)
 			total = total.Plus(logs)
 		}
 	}
@@ -85,8 +84,8 @@ func (d *disk) describe(p *stats.PodStats, s *cri.PodSandboxStats) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(volumes)) {
 		u := volumes[name]
-		p.VolumeStats = append(p.VolumeStats, stats.VolumeStats{Name: name, FsStats: *d.directory(u)})
+		p.VolumeStats = append(p.VolumeStats, stats.VolumeStats{Name: name, FsStats: *d.part(d.pods.At, u)})
 		total = total.Plus(u)
 	}
-	p.EphemeralStorage = d.directory(total)
+	p.EphemeralStorage = d.part(d.pods.At, total)
 }

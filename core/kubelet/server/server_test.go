@@ -109,9 +109,9 @@ func (n *node) ProbeMetrics() prometheus.Gatherer {
 
 // VolumeUsage is of a claim that a pod has twice, and of what is its own.
 func (n *node) VolumeUsage(context.Context, types.UID) []volume.Measured {
-	shared := volume.Usage{Bytes: 100, BytesUsed: 60, BytesFree: 40, Inodes: 9, InodesUsed: 2, InodesFree: 7}
+	shared := diskusage.FileSystem{Bytes: 100, BytesUsed: 60, BytesFree: 40, Inodes: 9, InodesUsed: 2, InodesFree: 7}
 	return []volume.Measured{
-		{Name: "data", Claim: "shared", Usage: shared}, {Name: "own", Usage: volume.Usage{Bytes: 5}}, {Name: "same", Claim: "shared", Usage: shared},
+		{Name: "data", Claim: "shared", FileSystem: shared}, {Name: "own", FileSystem: diskusage.FileSystem{Bytes: 5}}, {Name: "same", Claim: "shared", FileSystem: shared},
 	}
 }
 

@@ -127,12 +127,9 @@ type VolumeMeter interface {
 }
 
 func measureVolumes(ctx context.Context, n VolumeMeter, p *stats.PodStats) {
-	now := metav1.Now()
+	now := time.Now()
 	for _, m := range n.VolumeUsage(ctx, types.UID(p.PodRef.UID)) {
-		v := stats.VolumeStats{Name: m.Name, FsStats: stats.FsStats{
-			Time: now, CapacityBytes: &m.Bytes, UsedBytes: &m.BytesUsed, AvailableBytes: &m.BytesFree,
-			Inodes: &m.Inodes, InodesUsed: &m.InodesUsed, InodesFree: &m.InodesFree,
-		}}
+		v := stats.VolumeStats{Name: m.Name, FsStats: *fsStats(now, m.FileSystem)}
 		if m.Claim != "" {
 			v.PVCRef = &stats.PVCReference{Name: m.Claim, Namespace: p.PodRef.Namespace}
 		}

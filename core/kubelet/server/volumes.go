@@ -12,26 +12,26 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/volume"
+	"github.com/wasmplane/wasmplane/core/kubelet/diskusage"
 )
 
 // volumeMetrics are upstream's, one of each for a claim that pods of the node use.
 var volumeMetrics = []struct {
 	name, help string
-	of         func(*volume.Usage) uint64
+	of         func(*diskusage.FileSystem) uint64
 }{
-	{"available_bytes", "Number of available bytes in the volume", func(u *volume.Usage) uint64 { return u.BytesFree }},
-	{"capacity_bytes", "Capacity in bytes of the volume", func(u *volume.Usage) uint64 { return u.Bytes }},
-	{"inodes", "Maximum number of inodes in the volume", func(u *volume.Usage) uint64 { return u.Inodes }},
-	{"inodes_free", "Number of free inodes in the volume", func(u *volume.Usage) uint64 { return u.InodesFree }},
-	{"inodes_used", "Number of used inodes in the volume", func(u *volume.Usage) uint64 { return u.InodesUsed }},
-	{"used_bytes", "Number of used bytes in the volume", func(u *volume.Usage) uint64 { return u.BytesUsed }},
+	{"available_bytes", "Number of available bytes in the volume", func(u *diskusage.FileSystem) uint64 { return u.BytesFree }},
+	{"capacity_bytes", "Capacity in bytes of the volume", func(u *diskusage.FileSystem) uint64 { return u.Bytes }},
+	{"inodes", "Maximum number of inodes in the volume", func(u *diskusage.FileSystem) uint64 { return u.Inodes }},
+	{"inodes_free", "Number of free inodes in the volume", func(u *diskusage.FileSystem) uint64 { return u.InodesFree }},
+	{"inodes_used", "Number of used inodes in the volume", func(u *diskusage.FileSystem) uint64 { return u.InodesUsed }},
+	{"used_bytes", "Number of used bytes in the volume", func(u *diskusage.FileSystem) uint64 { return u.BytesUsed }},
 }
 
 // claimed is how full the volume of a claim is.
 type claimed struct {
 	namespace, claim string
-	volume.Usage
+	diskusage.FileSystem
 }
 
 // claims measures the volumes of a node's pods, each claim once.
@@ -53,7 +53,7 @@ func claims(ctx context.Context, n Node) []claimed {
 					continue
 				}
 				mu.Lock()
-				all = append(all, claimed{p.Namespace, m.Claim, m.Usage})
+				all = append(all, claimed{p.Namespace, m.Claim, m.FileSystem})
 				mu.Unlock()
 			}
 		})
@@ -74,7 +74,7 @@ func writeVolumes(b *strings.Builder, all []claimed) {
 		name := "kubelet_volume_stats_" + m.name
 		fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s gauge\n", name, m.help, name)
 		for i := range all {
-			fmt.Fprintf(b, "%s{namespace=%q,persistentvolumeclaim=%q} %d\n", name, all[i].namespace, all[i].claim, m.of(&all[i].Usage))
+			fmt.Fprintf(b, "%s{namespace=%q,persistentvolumeclaim=%q} %d\n", name, all[i].namespace, all[i].claim, m.of(&all[i].FileSystem))
 		}
 	}
 }

@@ -33,10 +33,8 @@ func (k *Keeper) relieve(ctx context.Context, now time.Time) {
 		return
 	}
 	for _, s := range facts.Short {
-		if s.Resource == corev1.ResourceEphemeralStorage || s.Resource == node.Inodes {
-			if k.images != nil && k.removeImages(ctx, now) {
-				return
-			}
+		if ofDisk(s.Resource) && k.images != nil && k.removeImages(ctx, now) {
+			return
 		}
 		usage, err := k.usage(ctx, s.Resource)
 		if err != nil {
@@ -50,6 +48,11 @@ func (k *Keeper) relieve(ctx context.Context, now time.Time) {
 			return
 		}
 	}
+}
+
+// ofDisk tells resources that a file system has.
+func ofDisk(name corev1.ResourceName) bool {
+	return name == corev1.ResourceEphemeralStorage || name == node.Inodes
 }
 
 // waits tells whether an evicted pod has not yet given back what it had. One that does not end does not keep the others
@@ -71,8 +74,11 @@ func (k *Keeper) usage(ctx context.Context, name corev1.ResourceName) ([]evict.U
 	if err != nil {
 		return nil, err
 	}
-	k.meter.renew()
-	logs := k.cfg.Pods.Logs()
+	var logs map[string]string
+	if ofDisk(name) {
+		k.meter.renew()
+		logs = k.cfg.Pods.Logs()
+	}
 	var out []evict.Usage
 	for _, p := range k.cfg.Pods.Running() {
 		s := byUID[p.UID]

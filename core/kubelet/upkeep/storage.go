@@ -81,10 +81,7 @@ func (k *Keeper) disk(
 ) evict.Usage {
 	out := evict.Usage{Pod: p, Containers: map[string]int64{}}
 	for _, c := range s.GetLinux().GetContainers() {
-		layer := c.GetWritableLayer()
-		used := diskusage.Usage{
-			Bytes: int64(layer.GetUsedBytes().GetValue()), Inodes: int64(layer.GetInodesUsed().GetValue()), //nolint:gosec // of a disk
-		}
+		used := diskusage.OfLayer(c.GetWritableLayer())
 		if file := logs[c.GetAttributes().GetId()]; file != "" {
 			used = used.Plus(k.meter.of(ctx, filepath.Dir(file)))
 		}

@@ -9,25 +9,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-)
 
-// Usage of a volume: bytes and inodes.
-type Usage struct {
-	Bytes, BytesUsed, BytesFree    uint64
-	Inodes, InodesUsed, InodesFree uint64
-}
+	"github.com/wasmplane/wasmplane/core/kubelet/diskusage"
+)
 
 // Measurer is an optional power of a Plugin: how full a volume is. It may answer what it
 // knew a while ago, and takes seconds at the most.
 type Measurer interface {
-	Usage(ctx context.Context, r Request) (Usage, bool)
+	Usage(ctx context.Context, r Request) (diskusage.FileSystem, bool)
 }
 
 // Measured is how full a volume of a pod is. Claim is the name of its claim; empty: it is
 // the pod's own.
 type Measured struct {
 	Name, Claim string
-	Usage
+	diskusage.FileSystem
 }
 
 // Measure answers how full a pod's volumes are, as far as their plugins know.

@@ -88,7 +88,7 @@ func ParseRange(text string) (Range, error) {
 	if err != nil {
 		return Range{}, fmt.Errorf("%q is no address, network or range", text)
 	}
-	return usable(Range{p.Masked().Addr(), lastOf(p)})
+	return usable(RangeOf(p))
 }
 
 // usable refuses addresses that no link routes to a node.
@@ -101,13 +101,15 @@ func usable(r Range) (Range, error) {
 	return r, nil
 }
 
-func lastOf(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().AsSlice()
+// RangeOf is all addresses of a network.
+func RangeOf(p netip.Prefix) Range {
+	first := p.Masked().Addr()
+	b := first.AsSlice()
 	for bit := p.Bits(); bit < len(b)*8; bit++ {
 		b[bit/8] |= 1 << (7 - bit%8)
 	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
+	last, _ := netip.AddrFromSlice(b)
+	return Range{first, last}
 }
 
 // Contains says whether a is in the range.

@@ -12,6 +12,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wasmplane/wasmplane/core/loadbalancer"
 )
 
 const (
@@ -33,30 +35,16 @@ const (
 
 // reserved are addresses that Services must not have, and whose they are.
 type reserved struct {
-	first, last netip.Addr
-	what        string
+	loadbalancer.Range
+	what string
 }
 
 func network(p netip.Prefix, whose string) reserved {
-	return reserved{p.Addr(), last(p), fmt.Sprintf("%s (%s)", p, whose)}
+	return reserved{loadbalancer.RangeOf(p), fmt.Sprintf("%s (%s)", p, whose)}
 }
 
 func address(a netip.Addr, whose string) reserved {
-	return reserved{a, a, fmt.Sprintf("%s (%s)", a, whose)}
-}
-
-func (r reserved) overlaps(p netip.Prefix) bool {
-	return p.Addr().BitLen() == r.first.BitLen() && !r.last.Less(p.Addr()) && !last(p).Less(r.first)
-}
-
-// last is the last address of a network.
-func last(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for i := p.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 1 << (7 - i%8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
+	return reserved{loadbalancer.Range{First: a, Last: a}, fmt.Sprintf("%s (%s)", a, whose)}
 }
 
 // snapshot is what a plan is made of.
@@ -149,7 +137,7 @@ func judge(r *networkingv1.ServiceCIDR, reserved []reserved) metav1.Condition {
 			}
 		}
 		for _, o := range reserved {
-			if o.overlaps(p) {
+			if o.Overlaps(p) {
 				return metav1.Condition{
 					Status: metav1.ConditionFalse, Reason: reasonOverlaps,
 					Message: fmt.Sprintf("%s overlaps %s: Services with addresses there would take over what is meant for others; "+

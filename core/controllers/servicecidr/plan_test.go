@@ -13,6 +13,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
+
+	"github.com/wasmplane/wasmplane/core/loadbalancer"
 )
 
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -112,7 +114,9 @@ func ready(r *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDR {
 func TestRangesThatAreSomebodyElses(t *testing.T) {
 	of := append(always(), network(netip.MustParsePrefix("10.244.0.0/16"), "pods' addresses"),
 		address(netip.MustParseAddr("192.0.2.9"), "node n1"),
-		reserved{netip.MustParseAddr("198.51.100.10"), netip.MustParseAddr("198.51.100.20"), "the pool lan"})
+		reserved{loadbalancer.Range{
+			First: netip.MustParseAddr("198.51.100.10"), Last: netip.MustParseAddr("198.51.100.20"),
+		}, "the pool lan"})
 	for text, want := range map[string]string{
 		"203.0.113.0/24":      "",
 		"10.0.0.0/9":          "", // ends before the pods

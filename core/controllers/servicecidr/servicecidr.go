@@ -77,7 +77,7 @@ func New(env controllers.Env, cfg Config) (*Controller, error) {
 	}
 	for _, pool := range cfg.LoadBalancers {
 		for _, r := range pool.Ranges {
-			c.fixed = append(c.fixed, reserved{r.First, r.Last, fmt.Sprintf("%s-%s (the load balancer pool %s)", r.First, r.Last, pool.Name)})
+			c.fixed = append(c.fixed, reserved{r, fmt.Sprintf("%s-%s (the load balancer pool %s)", r.First, r.Last, pool.Name)})
 		}
 	}
 	c.loop = controllers.NewLoop(env, "service-cidr-controller", 1, c.reconcile)

@@ -18,10 +18,10 @@ func refers(pod *corev1.Pod, claim controllers.Key) bool {
 	return !controllers.PodFinished(pod) && slices.Contains(controllers.PodClaims(pod), claim)
 }
 
-// tellUnused keeps the condition Unused of a bound claim, by which people find claims
+// updateUnused keeps the condition Unused of a bound claim, by which people find claims
 // that nobody needs any more, and since when (KEP-5541). A claim that is not bound yet is
 // left to those who bind it.
-func (c *Claims) tellUnused(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+func (c *Claims) updateUnused(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	if claim.DeletionTimestamp != nil || claim.Status.Phase != corev1.ClaimBound {
 		return nil
 	}

@@ -82,7 +82,7 @@ func (c *Claims) reconcile(ctx context.Context, key controllers.Key) error {
 	if err != nil {
 		return err
 	}
-	if err := c.tellUnused(ctx, claim); err != nil {
+	if err := c.updateUnused(ctx, claim); err != nil {
 		return err
 	}
 	return controllers.Guard(ctx, controllers.Protection[*corev1.PersistentVolumeClaim]{

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -32,6 +33,7 @@ import (
 	"k8s.io/client-go/util/exec"
 	streamforward "k8s.io/cri-streaming/pkg/streaming/portforward"
 	streaming "k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/klog/v2"
 
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
@@ -161,8 +163,22 @@ func execURL(c kubernetes.Interface, pod string, o *corev1.PodExecOptions) *url.
 		scheme.ParameterCodec).URL()
 }
 
-// Commands run in containers over both protocols that clients speak.
+// complaints looks, when the test's servers have ended, whether libraries logged ends of connections as errors.
+func complaints(t *testing.T) {
+	t.Helper()
+	var log bytes.Buffer
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError})))
+	t.Cleanup(func() {
+		klog.ClearLogger()
+		if strings.Contains(log.String(), "socket receive") {
+			t.Errorf("commands that ended are logged as errors:\n%s", log.String())
+		}
+	})
+}
+
+// Commands run in containers over both protocols that clients speak, and their ends are no errors of the server's.
 func TestExec(t *testing.T) {
+	complaints(t)
 	_, cfg, c := connectServer(t, apiservertest.Options{})
 	startNode(t, c, "pod", "elsewhere")
 	protocols := map[string]func(u *url.URL) (remotecommand.Executor, error){

@@ -17,7 +17,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
@@ -67,6 +69,16 @@ func TestMetricsHaveUpstreamsLabels(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
+	initial, err := c.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{
+		SendInitialEvents: ptr.To(true), AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer initial.Stop()
+	if e := <-initial.ResultChan(); e.Type != watch.Bookmark {
+		t.Fatalf("a list by a watch began with %+v", e)
+	}
 	if _, err := c.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +119,7 @@ func TestMetricsHaveUpstreamsLabels(t *testing.T) {
 		"apiserver_request_total", "apiserver_request_duration_seconds", "apiserver_response_sizes", "apiserver_longrunning_requests",
 		"apiserver_current_inflight_requests", "apiserver_requested_deprecated_apis", "kubernetes_healthcheck", "kubernetes_healthchecks_total",
 		"authenticated_user_requests", "authentication_attempts", "authentication_duration_seconds", "authorization_attempts_total",
-		"authorization_duration_seconds",
+		"authorization_duration_seconds", "apiserver_watch_list_duration_seconds",
 	} {
 		if !seen[name] {
 			t.Errorf("%s is not served", name)

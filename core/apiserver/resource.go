@@ -135,12 +135,17 @@ func (c *call) exists() bool {
 		return false
 	}
 	if c.info.Subresource == "" {
-		return len(c.info.Parts) <= 2
+		return len(c.info.Parts) <= 2 && (c.info.Name == "" || named(c.res.Verbs))
 	}
 	if c.sub = c.res.SubresourcesIn(c.info.APIVersion)[c.info.Subresource]; c.sub == nil {
 		return false
 	}
 	return len(c.info.Parts) <= 3 || c.sub.Name == "proxy"
+}
+
+// named says whether objects have paths of their own: a review, or a binding, is only sent.
+func named(verbs []string) bool {
+	return slices.ContainsFunc([]string{"get", "update", "patch", "delete"}, func(v string) bool { return slices.Contains(verbs, v) })
 }
 
 // serve answers by verb. An error is answered by the caller.

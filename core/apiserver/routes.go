@@ -5,11 +5,13 @@ package apiserver
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gorilla/mux"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/component-base/version"
 
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
@@ -42,7 +44,7 @@ func (s *Server) routes() *mux.Router {
 		get("/metrics/slis", promhttp.HandlerFor(requestmetrics.SLIs(s.cfg.Gatherer), promhttp.HandlerOpts{}).ServeHTTP)
 	}
 	// Not in the index, as upstream; authorized as every path.
-	get("/debug/pprof", http.RedirectHandler(profiling.Prefix, http.StatusMovedPermanently).ServeHTTP)
+	get("/debug/pprof", http.RedirectHandler(profiling.Prefix, http.StatusFound).ServeHTTP)
 	get(profiling.Prefix, profiling.Handler().ServeHTTP)
 	get(profiling.Prefix+"{profile}", profiling.Handler().ServeHTTP)
 	if s.cfg.OpenIDConfiguration != nil {
@@ -102,5 +104,15 @@ func (s *Server) index(w http.ResponseWriter, req *http.Request) {
 }
 
 func (s *Server) version(w http.ResponseWriter, req *http.Request) {
-	s.answers.JSON(w, req, answer.Format{MediaType: object.JSON, Pretty: true}, http.StatusOK, version.Get())
+	s.answers.JSON(w, req, answer.Format{MediaType: object.JSON, Pretty: true}, http.StatusOK, effective(version.Get()))
+}
+
+// effective says of a version also what it behaves as, which is itself, and which servers of
+// the same cluster it goes along with, back to the minor version before, as upstream says it.
+func effective(v apimachineryversion.Info) apimachineryversion.Info {
+	v.EmulationMajor, v.EmulationMinor = v.Major, v.Minor
+	if minor, err := strconv.Atoi(v.Minor); err == nil && minor > 0 {
+		v.MinCompatibilityMajor, v.MinCompatibilityMinor = v.Major, strconv.Itoa(minor-1)
+	}
+	return v
 }

@@ -40,6 +40,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/apiserver/requestmetrics"
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/auth/impersonation"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/registry/action"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -158,21 +159,22 @@ func (c *Config) complete() error {
 
 // Server serves the API. Make one with New.
 type Server struct {
-	cfg       Config
-	router    *mux.Router
-	info      genericrequest.RequestInfoResolver
-	metrics   *requestmetrics.Metrics
-	fairness  *fairness // nil = two plain limits
-	reads     limit
-	writes    limit
-	bodies    body.Budget
-	asking    limit  // requests of which it is being found out whether they may be done
-	askers    counts // of them, by user
-	stalled   counts // watches that stall, by user
-	answers   *answer.Writer
-	catalogue *catalogue.Catalogue
-	actions   *action.Actions
-	tunnel    *tunnel.Tunnel
+	cfg           Config
+	router        *mux.Router
+	info          genericrequest.RequestInfoResolver
+	metrics       *requestmetrics.Metrics
+	impersonation *impersonation.Decider
+	fairness      *fairness // nil = two plain limits
+	reads         limit
+	writes        limit
+	bodies        body.Budget
+	asking        limit  // requests of which it is being found out whether they may be done
+	askers        counts // of them, by user
+	stalled       counts // watches that stall, by user
+	answers       *answer.Writer
+	catalogue     *catalogue.Catalogue
+	actions       *action.Actions
+	tunnel        *tunnel.Tunnel
 
 	ready    chan struct{}
 	stopping chan struct{} // closed when the server begins to stop
@@ -205,6 +207,7 @@ func New(cfg Config) (*Server, error) {
 	if s.metrics, err = requestmetrics.New(cfg.Metrics, &s.reads.now, &s.writes.now); err != nil {
 		return nil, err
 	}
+	s.impersonation = impersonation.New(cfg.Authorizer)
 	s.fairness = newFairness(s, cfg.Fairness)
 	s.catalogue = catalogue.New(catalogue.Config{
 		Contract: cfg.Contract, Registries: cfg.Registries, Aggregator: cfg.Aggregator, Answers: s.answers, Ends: &s.ends,

@@ -61,8 +61,11 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	ctx := genericrequest.WithRequestInfo(req.Context(), info)
 	ctx = warning.WithWarningRecorder(ctx, &warnings{header: w.Header()})
 	ctx = audit.Identify(ctx, req, w.Header())
+	if !longRunning(info) {
+		ctx = genericrequest.WithLatencyTrackers(ctx) // of what is not the server's own doing
+	}
 	defer func() {
-		s.metrics.Observe(s.known(info), w.status(), s.cfg.Now().Sub(started), w.size, longRunning(info))
+		s.metrics.Observe(ctx, s.known(info), w.status(), s.cfg.Now().Sub(started), w.size, longRunning(info))
 	}()
 
 	ctx, span := s.trace(ctx, info)
@@ -87,7 +90,7 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	}
 	defer func() { s.complete(ctx, w, audited, recover()) }()
 
-	if asker, err = s.impersonate(ctx, req, asker); err != nil {
+	if asker, err = s.impersonate(ctx, req, info, asker); err != nil {
 		s.forbid(w, req, err)
 		return
 	}

@@ -18,6 +18,7 @@ import (
 
 // watch serves a watch until the client goes, its time is up, or the server stops.
 func (c *call) watch() error {
+	began := c.s.cfg.Now()
 	f, err := c.negotiate()
 	if err != nil {
 		return err
@@ -65,12 +66,12 @@ func (c *call) watch() error {
 	}
 	audit.From(ctx).Started(http.StatusOK)
 	defer stream.End()
-	c.pump(ctx, w, stream, events)
+	c.pump(ctx, w, stream, events, began)
 	return nil
 }
 
 // pump hands events on as they come. What comes together is flushed together.
-func (c *call) pump(ctx context.Context, w *registry.Watch, stream answer.Stream, encoder *answer.Events) {
+func (c *call) pump(ctx context.Context, w *registry.Watch, stream answer.Stream, encoder *answer.Events, began time.Time) {
 	sent := c.s.metrics.Events(c.info)
 	begun := false
 	for {
@@ -86,7 +87,9 @@ func (c *call) pump(ctx context.Context, w *registry.Watch, stream answer.Stream
 			}
 			return
 		}
+		initial := false
 		for _, e := range events {
+			initial = initial || e.InitialEnd
 			kind, data, err := encoder.Encode(ctx, e)
 			if err != nil {
 				c.s.cfg.Logger.ErrorContext(ctx, "an event of a watch could not be encoded; the watch ends", "resource", c.res.GroupResource,
@@ -97,11 +100,15 @@ func (c *call) pump(ctx context.Context, w *registry.Watch, stream answer.Stream
 				return
 			}
 		}
-		if len(events) > 0 {
-			sent.Add(float64(len(events)))
-			if stream.Flush() != nil {
-				return
-			}
+		if len(events) == 0 {
+			continue
+		}
+		sent.Add(float64(len(events)))
+		if initial {
+			c.s.metrics.Initial(c.info, c.s.cfg.Now().Sub(began))
+		}
+		if stream.Flush() != nil {
+			return
 		}
 	}
 }

@@ -126,6 +126,7 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 	g.Go(func() error { return b.masters.run(ctx) })
 	g.Go(func() error { b.keepFairness(ctx); return nil })
 	g.Go(func() error { b.keepServiceNetwork(ctx); return nil })
+	g.Go(func() error { b.keepLegacyTokenTracking(ctx); return nil })
 	return g.Wait()
 }
 
@@ -173,6 +174,7 @@ func (b *Bootstrap) ensure(ctx context.Context) error {
 		func(ctx context.Context) error { return b.roles(ctx, policy) },
 		b.authenticationConfig,
 		b.cluster,
+		b.legacyTokenTracking,
 		b.kubernetesService,
 		b.masters.reconcile,
 	)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -16,6 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -133,4 +137,68 @@ func isEstablished(crd *apiextensionsv1.CustomResourceDefinition) (bool, error) 
 		return false, fmt.Errorf("its names are taken by another definition (%s): rename or delete that one", c.Message)
 	}
 	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established), nil
+}
+
+// KeepDefinitions installs definitions that somebody deletes while the server runs: what they
+// defined has gone with them, and clients can make it anew. A definition that somebody changes is
+// left as it is until the next start: another server may bring a newer one. It returns when ctx ends.
+func KeepDefinitions(ctx context.Context, present metadata.Interface, client typed.CustomResourceDefinitionInterface, log *slog.Logger,
+	definitions ...*apiextensionsv1.CustomResourceDefinition,
+) error {
+	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+	informer := metadatainformer.NewFilteredMetadataInformer(present, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	changed := make(chan struct{}, 1)
+	notify := func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { notify() }}); err != nil {
+		return fmt.Errorf("follow the definitions: %w", err)
+	}
+	if err := informer.SetTransform(onlyName); err != nil {
+		return fmt.Errorf("follow the definitions: %w", err)
+	}
+	return run.Parallel(func(ctx context.Context) error {
+		informer.RunWithContext(ctx)
+		return nil
+	}, func(ctx context.Context) error {
+		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			return nil
+		}
+		notify() // what was deleted before the informer has listed
+		backoff := run.Backoff{First: time.Second, Longest: time.Minute}
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+			}
+			for _, crd := range definitions {
+				if _, there, _ := informer.GetStore().GetByKey(crd.Name); there { // an informer's store never fails
+					continue
+				}
+				log.InfoContext(ctx, "a definition of the server's own was deleted and is installed again", "definition", crd.Name)
+				if err := install(ctx, client, crd); err != nil && ctx.Err() == nil {
+					log.WarnContext(ctx, "a definition cannot be installed again; this is tried again", "definition", crd.Name, "error", err)
+					notify()
+					backoff.Wait(ctx)
+				} else {
+					backoff.Reset()
+				}
+			}
+		}
+	})(ctx)
+}
+
+// onlyName keeps of an object what KeepDefinitions looks at.
+func onlyName(o any) (any, error) {
+	m, ok := o.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return o, nil
+	}
+	return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: metav1.ObjectMeta{
+		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+	}}, nil
 }

@@ -41,6 +41,7 @@ func StaticKeys(keys ...any) (Keys, error) {
 type Signer struct {
 	issuer    string
 	generator serviceaccount.TokenGenerator
+	legacy    serviceaccount.TokenGenerator // of tokens without an end
 }
 
 // NewSigner signs with a *rsa.PrivateKey or *ecdsa.PrivateKey.
@@ -49,7 +50,11 @@ func NewSigner(issuer string, key any) (*Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("signer of service-account tokens: %w", err)
 	}
-	return &Signer{issuer: issuer, generator: g}, nil
+	legacy, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, key)
+	if err != nil {
+		return nil, fmt.Errorf("signer of tokens in secrets: %w", err)
+	}
+	return &Signer{issuer: issuer, generator: g, legacy: legacy}, nil
 }
 
 // Issuer is the iss claim of what the signer signs.

@@ -48,22 +48,22 @@ func (o outcome) observe(result string, began time.Time) {
 func newChain() chain {
 	return chain{
 		users: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "authenticated_user_requests", Help: "Counter of authenticated requests broken out by username.",
+			Name: "authenticated_user_requests", Help: "Requests of known users, by a few well-known names; an address counts as email_id, any other name as other.",
 		}, []string{"username"}),
 		authentication: newOutcome("authentication_attempts", "authentication_duration_seconds", "authentication"),
 		authorization:  newOutcome("authorization_attempts_total", "authorization_duration_seconds", "authorization"),
 		terminated: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_request_terminations_total", Help: "Number of requests which apiserver terminated in self-defense.",
+			Name: "apiserver_request_terminations_total", Help: "Requests that were ended or refused to protect the server.",
 		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component", "code"}),
 		deprecated: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_requested_deprecated_apis",
-			Help: "Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
+			Help: "Deprecated resources that somebody has asked for, with the release that will lack them.",
 		}, []string{"group", "version", "resource", "subresource", "removed_release"}),
 		health: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubernetes_healthcheck", Help: "This metric records the result of a single healthcheck.",
+			Name: "kubernetes_healthcheck", Help: "Whether a health check passed when it was asked last (1) or not (0).",
 		}, []string{"name", "type"}),
 		healthChecks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubernetes_healthchecks_total", Help: "This metric records the results of all healthcheck.",
+			Name: "kubernetes_healthchecks_total", Help: "Health checks that were asked, by name and outcome.",
 		}, []string{"name", "type", "status"}),
 	}
 }

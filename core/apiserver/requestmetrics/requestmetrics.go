@@ -8,6 +8,7 @@
 package requestmetrics
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -22,10 +23,12 @@ import (
 type Metrics struct {
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
+	promised  *prometheus.HistogramVec
 	sizes     *prometheus.HistogramVec
 	rejected  *prometheus.CounterVec
 	long      *prometheus.GaugeVec
 	events    *prometheus.CounterVec
+	initial   *prometheus.HistogramVec
 	stalled   prometheus.Counter
 	chain
 }
@@ -36,16 +39,21 @@ func New(r prometheus.Registerer, reads, writes *atomic.Int64) (*Metrics, error)
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total",
-			Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
+			Help: "Requests that were answered, by verb, dry run, resource, scope, component and status code.",
 		}, []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"}),
 		durations: prometheus.NewHistogramVec(native(prometheus.HistogramOpts{
 			Name:    "apiserver_request_duration_seconds",
-			Help:    "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
+			Help:    "How long answers took, by verb, dry run, resource, scope and component.",
 			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
 		}), []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}),
+		promised: prometheus.NewHistogramVec(native(prometheus.HistogramOpts{
+			Name:    "apiserver_request_sli_duration_seconds",
+			Help:    "How long answers took, without the time that webhooks took and that was waited for a seat.",
+			Buckets: []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
+		}), []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
 		sizes: prometheus.NewHistogramVec(native(prometheus.HistogramOpts{
 			Name:    "apiserver_response_sizes",
-			Help:    "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
+			Help:    "Sizes of answers, by verb, resource, scope and component.",
 			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
 		}), []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -54,12 +62,19 @@ func New(r prometheus.Registerer, reads, writes *atomic.Int64) (*Metrics, error)
 		}, []string{"request_kind"}),
 		long: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_longrunning_requests",
-			Help: "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component.",
+			Help: "Watches, logs and connections that are open, by verb, resource, scope and component.",
 		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_watch_events_total",
-			Help: "Number of events sent in watch clients",
+			Help: "Events that were sent to watching clients.",
 		}, []string{"group", "version", "resource"}),
+		initial: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_watch_list_duration_seconds",
+			Help: "How long the first events of lists by watch took, by resource and scope.",
+			Buckets: []float64{
+				0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300,
+			},
+		}, []string{"group", "version", "resource", "scope"}),
 		stalled: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "wasmplane_apiserver_stalled_answers_total",
 			Help: "Answers and watches that were cut off because their clients did not take them.",
@@ -77,7 +92,7 @@ func New(r prometheus.Registerer, reads, writes *atomic.Int64) (*Metrics, error)
 		}, func() float64 { return float64(n.Load()) })
 	}
 	own := []prometheus.Collector{
-		m.requests, m.durations, m.sizes, m.rejected, m.long, m.events, m.stalled, inflight("readOnly", reads),
+		m.requests, m.durations, m.promised, m.sizes, m.rejected, m.long, m.events, m.initial, m.stalled, inflight("readOnly", reads),
 		inflight("mutating", writes),
 	}
 	for _, c := range append(own, m.collectors()...) {
@@ -132,8 +147,17 @@ func verbOf(info *genericrequest.RequestInfo) string {
 	return "other"
 }
 
+// others are the time that a request waited for webhooks and for a seat, as far as somebody measured it.
+func others(ctx context.Context) time.Duration {
+	t, ok := genericrequest.LatencyTrackersFrom(ctx)
+	if !ok {
+		return 0
+	}
+	return t.MutatingWebhookTracker.GetLatency() + t.ValidatingWebhookTracker.GetLatency() + t.APFQueueWaitTracker.GetLatency()
+}
+
 // Observe counts a request; an unknown path has empty labels.
-func (m *Metrics) Observe(info *genericrequest.RequestInfo, code int, took time.Duration, size int, long bool) {
+func (m *Metrics) Observe(ctx context.Context, info *genericrequest.RequestInfo, code int, took time.Duration, size int, long bool) {
 	verb, scope := verbOf(info), scopeOf(info)
 	group, version, resource, sub := info.APIGroup, info.APIVersion, info.Resource, info.Subresource
 	if code == http.StatusNotFound && info.Name == "" || !info.IsResourceRequest {
@@ -148,6 +172,7 @@ func (m *Metrics) Observe(info *genericrequest.RequestInfo, code int, took time.
 		return
 	}
 	m.durations.WithLabelValues(verb, "", group, version, resource, sub, scope, "apiserver").Observe(took.Seconds())
+	m.promised.WithLabelValues(verb, group, version, resource, sub, scope, "apiserver").Observe(max(took-others(ctx), 0).Seconds())
 	if info.Verb == "get" || info.Verb == "list" {
 		m.sizes.WithLabelValues(verb, group, version, resource, sub, scope, "apiserver").Observe(float64(size))
 	}
@@ -170,6 +195,11 @@ func (m *Metrics) Watches(info *genericrequest.RequestInfo) prometheus.Gauge {
 // Events is the number of events that watches of a resource have sent.
 func (m *Metrics) Events(info *genericrequest.RequestInfo) prometheus.Counter {
 	return m.events.WithLabelValues(info.APIGroup, info.APIVersion, info.Resource)
+}
+
+// Initial takes how long it took until a watch had sent the objects that there were when it began.
+func (m *Metrics) Initial(info *genericrequest.RequestInfo, took time.Duration) {
+	m.initial.WithLabelValues(info.APIGroup, info.APIVersion, info.Resource, scopeOf(info)).Observe(took.Seconds())
 }
 
 // Stalled counts an answer that was cut off because its client did not take it.

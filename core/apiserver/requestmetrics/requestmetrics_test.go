@@ -26,14 +26,14 @@ func TestLabelsComeFromWhatExists(t *testing.T) {
 	one := &genericrequest.RequestInfo{
 		IsResourceRequest: true, Verb: "get", APIGroup: "g", APIVersion: "v1", Resource: "things", Namespace: "a", Name: "x",
 	}
-	m.Observe(one, http.StatusOK, time.Second, 10, false)
-	m.Observe(one, http.StatusNotFound, time.Second, 10, false)
-	m.Observe(one, http.StatusForbidden, time.Second, 10, false)
-	m.Observe(one, http.StatusUnauthorized, time.Second, 10, false)
+	m.Observe(t.Context(), one, http.StatusOK, time.Second, 10, false)
+	m.Observe(t.Context(), one, http.StatusNotFound, time.Second, 10, false)
+	m.Observe(t.Context(), one, http.StatusForbidden, time.Second, 10, false)
+	m.Observe(t.Context(), one, http.StatusUnauthorized, time.Second, 10, false)
 	all := *one
 	all.Verb, all.Name = "list", ""
-	m.Observe(&all, http.StatusNotFound, time.Second, 10, false)
-	m.Observe(&genericrequest.RequestInfo{Verb: "get", Path: "/made/up"}, http.StatusNotFound, time.Second, 10, false)
+	m.Observe(t.Context(), &all, http.StatusNotFound, time.Second, 10, false)
+	m.Observe(t.Context(), &genericrequest.RequestInfo{Verb: "get", Path: "/made/up"}, http.StatusNotFound, time.Second, 10, false)
 	// Authorization goes by the group before anybody has looked whether it exists.
 	want := map[string]float64{"g": 2, "": 4}
 	families, err := registry.Gather()
@@ -62,4 +62,36 @@ func TestLabelsComeFromWhatExists(t *testing.T) {
 	if n := testutil.ToFloat64(m.Watches(&watch)); n != 1 {
 		t.Errorf("%v watches are open", n)
 	}
+}
+
+// The promise to clients is about the server itself: not about webhooks, which are somebody else's, nor about a queue.
+func TestWhatOthersTakeIsNotPromised(t *testing.T) {
+	var reads, writes atomic.Int64
+	registry := prometheus.NewPedanticRegistry()
+	m, err := requestmetrics.New(registry, &reads, &writes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := genericrequest.WithLatencyTrackers(t.Context())
+	trackers, _ := genericrequest.LatencyTrackersFrom(ctx)
+	trackers.MutatingWebhookTracker.TrackDuration(2 * time.Second)
+	trackers.ValidatingWebhookTracker.TrackDuration(3 * time.Second)
+	genericrequest.TrackAPFQueueWaitLatency(ctx, 4*time.Second)
+	info := &genericrequest.RequestInfo{IsResourceRequest: true, Verb: "create", APIVersion: "v1", Resource: "things", Namespace: "a"}
+	m.Observe(ctx, info, http.StatusCreated, 10*time.Second, 0, false)
+	m.Observe(ctx, info, http.StatusCreated, time.Hour, 0, true) // an open connection is not an answer
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "apiserver_request_sli_duration_seconds" {
+			continue
+		}
+		if h := f.GetMetric()[0].GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != 1 {
+			t.Errorf("%d answers of %v s, want one of 1 s", h.GetSampleCount(), h.GetSampleSum())
+		}
+		return
+	}
+	t.Error("there is no apiserver_request_sli_duration_seconds")
 }

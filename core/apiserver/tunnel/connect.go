@@ -65,7 +65,7 @@ func (t *Tunnel) Connect(connection Connection) error {
 
 // endsWithServer has the request end when the server stops.
 func (c *connection) endsWithServer() (done func()) {
-	ctx, cancel := context.WithCancel(c.Req.Context())
+	ctx, cancel := context.WithCancel(withEndings(c.Req.Context()))
 	forget := c.tunnel.ends.Add(cancel)
 	c.Req = c.Req.WithContext(ctx)
 	return func() {

@@ -41,14 +41,18 @@ func From(ctx context.Context) *Entry {
 	return e
 }
 
-// Impersonated records whom the user acts for.
-func (e *Entry) Impersonated(as user.Info) {
+// Impersonated records whom the user acts for, and the right that allowed it where that
+// has a constraint.
+func (e *Entry) Impersonated(as user.Info, constraint string) {
 	if e == nil {
 		return
 	}
 	info := authz.UserInfo(as)
 	e.mu.Lock()
 	e.event.ImpersonatedUser = &info
+	if constraint != "" {
+		e.event.AuthenticationMetadata = &auditinternal.AuthenticationMetadata{ImpersonationConstraint: constraint}
+	}
 	e.mu.Unlock()
 }
 

@@ -24,6 +24,7 @@ import (
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 
+	"github.com/wasmplane/wasmplane/core/auth/reloads"
 	"github.com/wasmplane/wasmplane/core/dial"
 )
 
@@ -36,6 +37,8 @@ type StructuredConfig struct {
 	OwnIssuers []string
 	// Audiences of the apiserver, which tokens of identity providers get.
 	Audiences []string
+	// ServerID is the server's identity, whose hash is a label of the metrics of reloads.
+	ServerID string
 	// Patience is how long a reload waits for new providers to answer before it
 	// keeps the old ones; default 30 s.
 	Patience time.Duration
@@ -161,8 +164,14 @@ func (s *Structured) start(ctx context.Context,
 	return p, health, nil
 }
 
-// Reload takes the file on as it is now. ctx is the one of Run.
+// Reload takes the file on as it is now. ctx is the one of Run. Its ends are counted under upstream's names.
 func (s *Structured) Reload(ctx context.Context) error {
+	err := s.reload(ctx)
+	reloads.Authentication.Ended(s.cfg.ServerID, err)
+	return err
+}
+
+func (s *Structured) reload(ctx context.Context) error {
 	config, err := s.read()
 	if err != nil {
 		return err

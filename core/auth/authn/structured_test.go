@@ -22,6 +22,7 @@ import (
 	"gopkg.in/go-jose/go-jose.v2"
 	"gopkg.in/go-jose/go-jose.v2/jwt"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 // provider is an OpenID Connect provider that signs what it is told to.
@@ -240,6 +241,22 @@ func TestAFileIsTakenOnWhileItRuns(t *testing.T) {
 	}
 	if _, err := w.ask("GET", "/api", known); err == nil {
 		t.Error("a token of a removed provider is still good")
+	}
+
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := map[string]bool{}
+	for _, f := range families {
+		if f.GetName() == "apiserver_authentication_config_controller_automatic_reloads_total" {
+			for _, m := range f.GetMetric() {
+				counted[m.GetLabel()[1].GetValue()] = m.GetCounter().GetValue() > 0
+			}
+		}
+	}
+	if !counted["success"] || !counted["failure"] {
+		t.Errorf("reloads are counted as %v", counted)
 	}
 }
 

@@ -113,6 +113,7 @@ func Default(d Deps) ([]admission.Plugin, error) {
 		denyServiceExternals{},                           // off by default
 		addresses.New(d.Authorizer, d.Informers, d.Warm), // off by default
 		newPodTopologyLabels(d),
+		newDeclaredFeatures(d),
 		newPodResize(d),
 	}
 	return choose(all, d)

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	listers "k8s.io/client-go/listers/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wasmplane/wasmplane/core/admission"
@@ -22,14 +21,10 @@ import (
 )
 
 // podResize refuses resizes that the pod's node can never carry out.
-type podResize struct {
-	nodes listers.NodeLister
-	warm  reading.Warm
-}
+type podResize struct{ podsNode }
 
 func newPodResize(d Deps) *podResize {
-	nodes := d.Informers.Core().V1().Nodes()
-	return &podResize{nodes.Lister(), reading.WarmOf(d.Warm, nodes.Informer())}
+	return &podResize{newPodsNode(d)}
 }
 
 func (*podResize) Name() string { return "PodResizeValidator" }
@@ -39,26 +34,16 @@ func (*podResize) Handles(r *admission.Request) bool {
 }
 
 func (p *podResize) Validate(ctx context.Context, r *admission.Request) error {
-	pod, err := reading.Typed[*corev1.Pod](r.Object)
-	if err != nil {
-		return err
-	}
-	old, err := reading.Typed[*corev1.Pod](r.OldObject)
+	pod, old, err := changedPod(r)
 	if err != nil {
 		return err
 	}
 	if pod.Spec.NodeName == "" || pod.Generation == old.Generation {
 		return nil
 	}
-	if err := p.warm.Wait(ctx, r); err != nil {
+	node, err := p.of(ctx, r, pod)
+	if err != nil {
 		return err
-	}
-	node, err := p.nodes.Get(pod.Spec.NodeName)
-	switch {
-	case apierrors.IsNotFound(err):
-		return admission.Forbidden(r, fmt.Errorf("node %q not found", pod.Spec.NodeName))
-	case err != nil:
-		return admission.Forbidden(r, fmt.Errorf("failed to get node %q: %w", pod.Spec.NodeName, err))
 	}
 	if os, ok := node.Labels[corev1.LabelOSStable]; ok && os != "linux" {
 		return because(r, fmt.Errorf("pod resize is only supported on linux nodes, node %q is %q", node.Name, os), "UnsupportedPlatform")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 )
@@ -49,7 +50,14 @@ func (m *metrics) collectors() []prometheus.Collector {
 }
 
 // observe records one call. step is admit or validating.
-func (m *metrics) observe(h *hook, step string, op admission.Operation, took time.Duration, err error) {
+func (m *metrics) observe(ctx context.Context, h *hook, step string, op admission.Operation, took time.Duration, err error) {
+	if t, ok := genericrequest.LatencyTrackersFrom(ctx); ok { // what webhooks take is not the server's doing
+		if step == "admit" {
+			t.MutatingWebhookTracker.TrackDuration(took)
+		} else {
+			t.ValidatingWebhookTracker.TrackDuration(took)
+		}
+	}
 	code, rejected, kind := 200, false, ""
 	var call *callError
 	var refused *rejection

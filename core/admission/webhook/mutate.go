@@ -84,7 +84,7 @@ func (m mutating) turn(ctx context.Context, k *invocation, r *admission.Request,
 	began := time.Now()
 	ctx, span := m.span(ctx, trace.AdmissionMutate, h)
 	changed, patch, err := m.mutate(ctx, k, r)
-	m.metrics.observe(h, "admit", r.Operation, time.Since(began), err)
+	m.metrics.observe(ctx, h, "admit", r.Operation, time.Since(began), err)
 	span.end(patch, changed, err, h.ignore)
 	at := fmt.Sprintf("round_%d_index_%d", round, index)
 	r.Annotate("mutation.webhook.admission.k8s.io/"+at, note{Configuration: h.configuration, Webhook: h.name, Mutated: &changed}.text())

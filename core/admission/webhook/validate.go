@@ -128,7 +128,7 @@ func (v validating) turn(ctx context.Context, k *invocation, r *admission.Reques
 	began := time.Now()
 	ctx, span := v.span(ctx, trace.AdmissionValidate, h)
 	_, err = v.ask(ctx, k, r, false)
-	v.metrics.observe(h, "validating", r.Operation, time.Since(began), err)
+	v.metrics.observe(ctx, h, "validating", r.Operation, time.Since(began), err)
 	span.end(nil, false, err, h.ignore)
 	return v.outcome(ctx, h, r, "validating", fmt.Sprintf("failed-open.validating.webhook.admission.k8s.io/round_0_index_%d", index), err)
 }

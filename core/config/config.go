@@ -24,6 +24,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/reservation"
+	"github.com/wasmplane/wasmplane/core/kubelet/runtimehandler"
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 	"github.com/wasmplane/wasmplane/core/loadbalancer"
 )
@@ -36,6 +38,9 @@ const (
 
 // Hardened is the profile of a careful operator.
 const Hardened = "hardened"
+
+// UsualHealthzPort is upstream's for a kubelet.
+const UsualHealthzPort = 10248
 
 // PolicyProjects are what PolicyKinds may name.
 func PolicyProjects() []string { return []string{"gatekeeper", "kubewarden", "kyverno"} }
@@ -223,6 +228,10 @@ func (s *Store) HardQuota() int64 { return s.QuotaBytes + max(s.QuotaBytes/4, 64
 type APIServer struct {
 	// Listen is the address of the API, HOST:PORT; port 0 chooses one.
 	Listen string `yaml:"listen"`
+	// VirtualAddress is one for all servers, for clients outside: one of them has it at a time, on the
+	// link in whose network it is, and another one takes it over. Free, of no machine: one address, or
+	// one of each IP family with a comma between them. The API then has to listen at all addresses. Empty: none.
+	VirtualAddress string `yaml:"virtualAddress"`
 	// SubjectAltNames are further names and addresses of the serving certificate.
 	SubjectAltNames []string `yaml:"subjectAltNames"`
 	// TokenFile holds static tokens, a line each: token,user,uid,"group1,group2".
@@ -360,8 +369,8 @@ type RequestHeader struct {
 // Scheduler settings.
 type Scheduler struct {
 	// ConfigFile is a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1), in the
-	// place of profiles, topologySpread and volumeBindingTimeout. It is read at the start
-	// and whenever the plugins change.
+	// place of profiles, topologySpread and volumeBindingTimeout. A change of it takes effect
+	// within seconds; a wrong one leaves the one before in force.
 	ConfigFile string `yaml:"configFile"`
 	// Profiles; a pod chooses one by spec.schedulerName. Empty: one, "default-scheduler",
 	// with every native plugin and every Wasm scheduling plugin.
@@ -452,15 +461,44 @@ type Node struct {
 	PodNetwork PodNetwork `yaml:"podNetwork"`
 	// MaxPods of one node.
 	MaxPods int64 `yaml:"maxPods"`
+	// PodPidsLimit bounds the processes and threads of one pod, all its containers together, so that a pod that
+	// makes more and more of them takes none away from others. 0: no bound, with profile: hardened 4096. -1: no bound.
+	PodPidsLimit int64 `yaml:"podPidsLimit"`
 	// EvictionHard says below what the node is under pressure, takes no more pods,
 	// and evicts those that use most of what is short: upstream's signals memory.available, nodefs.available,
 	// nodefs.inodesFree and pid.available, each a percentage, an amount, or several
 	// of which the smallest counts. Signals that are not named keep their default.
 	EvictionHard map[string]string `yaml:"evictionHard"`
+	// EvictionSoft are limits of the same kind, higher ones: below one for as long as
+	// EvictionSoftGracePeriod says of the signal, the node evicts pods too, and leaves each
+	// its own time to end, at most EvictionMaxPodGracePeriod (0s: they are killed at once).
+	EvictionSoft              map[string]string   `yaml:"evictionSoft"`
+	EvictionSoftGracePeriod   map[string]Duration `yaml:"evictionSoftGracePeriod"`
+	EvictionMaxPodGracePeriod Duration            `yaml:"evictionMaxPodGracePeriod"`
+	// EvictionMinimumReclaim is, by signal, how much more than the limit there is to be
+	// before the node stops to evict.
+	EvictionMinimumReclaim map[string]string `yaml:"evictionMinimumReclaim"`
+	// EvictionPressureTransitionPeriod is how long the node stays under pressure, and takes
+	// no more pods, when nothing is short any more.
+	EvictionPressureTransitionPeriod Duration `yaml:"evictionPressureTransitionPeriod"`
+	// KubeReserved and SystemReserved are amounts of cpu, memory, ephemeral-storage and pid that
+	// are kept for Kubernetes' own processes and for the system's: they are not allocatable.
+	// reservedSystemCPUs, where it is given, stands in the place of cpu in both, and
+	// reservedMemory is a part of their memory.
+	KubeReserved   map[string]string `yaml:"kubeReserved"`
+	SystemReserved map[string]string `yaml:"systemReserved"`
+	// EnforceNodeAllocatable: pods bounds all pods of the node together, in memory and process
+	// IDs, by what is not reserved, and weighs their processors by it. none (or an empty list) does not.
+	EnforceNodeAllocatable []string `yaml:"enforceNodeAllocatable"`
 	// ImageGCHighThresholdPercent is how full the disk may be before images that
 	// nothing uses are removed, ImageGCLowThresholdPercent how full it is then to be.
 	ImageGCHighThresholdPercent uint64 `yaml:"imageGCHighThresholdPercent"`
 	ImageGCLowThresholdPercent  uint64 `yaml:"imageGCLowThresholdPercent"`
+	// ImageMinimumGCAge is how long an image stays at least that nothing uses, from when the
+	// node first saw it (0s: 2m). ImageMaximumGCAge is how long an image may be unused before it is
+	// removed, however much room there is; it begins anew when the node starts. 0s: for ever.
+	ImageMinimumGCAge Duration `yaml:"imageMinimumGCAge"`
+	ImageMaximumGCAge Duration `yaml:"imageMaximumGCAge"`
 	// Images bounds what one image takes, where the embedded containerd pulls it.
 	Images ImageBounds `yaml:"images"`
 	// Labels of the node.
@@ -471,6 +509,9 @@ type Node struct {
 	LogLinkDir string `yaml:"logLinkDir"`
 	// Registries: mirrors and plain-HTTP registries of the embedded containerd.
 	Registries []Registry `yaml:"registries"`
+	// RuntimeHandlers of the embedded containerd that a RuntimeClass may name, beside runc,
+	// wasm and wasm-only: gVisor, Kata, crun. Their programs run as root.
+	RuntimeHandlers []RuntimeHandler `yaml:"runtimeHandlers"`
 	// EnableSystemLogHandler: the kubelet's server shows the machine's logs, the files below
 	// /var/log, at /logs/ to who may get nodes/log. EnableSystemLogQuery: it also answers
 	// queries there, of services' logs in the journal or in files (docs/NODES.md).
@@ -478,6 +519,18 @@ type Node struct {
 	EnableSystemLogQuery   bool `yaml:"enableSystemLogQuery"`
 	// KubeletListen is the address of the kubelet's server, HOST:PORT; port 0 chooses one.
 	KubeletListen string `yaml:"kubeletListen"`
+	// ShutdownGracePeriod is how long pods may take to end when the machine goes down, and
+	// ShutdownGracePeriodCriticalPods the last part of it, which critical pods have for themselves.
+	// The machine waits for them; that needs systemd. 0s: it does not wait.
+	ShutdownGracePeriod             Duration `yaml:"shutdownGracePeriod"`
+	ShutdownGracePeriodCriticalPods Duration `yaml:"shutdownGracePeriodCriticalPods"`
+	// ShutdownGracePeriodByPodPriority is the same in more steps, in the place of both: pods of a
+	// priority, and of those up to the next one that is given, have so many seconds, after those of lower ones.
+	ShutdownGracePeriodByPodPriority []ShutdownPeriod `yaml:"shutdownGracePeriodByPodPriority"`
+	// HealthzPort is where the real node tells programs of its machine, at 127.0.0.1 and without
+	// TLS, whether the kubelet lives (/healthz). 0: nowhere. The usual port may be taken, by
+	// another cluster of this machine: the node then says so, and does without.
+	HealthzPort int32 `yaml:"healthzPort"`
 	// ReservedHostPorts are TCP ports of the node that no pod gets as its hostPort,
 	// beside the API's and the kubelet's, which it never gets, and those on which a
 	// process of the node listens when the pod starts.
@@ -518,6 +571,12 @@ type Node struct {
 	// NetworkPolicies: the real node enforces them by nftables. False: the network that
 	// cniConfigDir names does, or nobody.
 	NetworkPolicies bool `yaml:"networkPolicies"`
+}
+
+// ShutdownPeriod of the pods of a priority.
+type ShutdownPeriod struct {
+	Priority                   int32 `yaml:"priority"`
+	ShutdownGracePeriodSeconds int64 `yaml:"shutdownGracePeriodSeconds"`
 }
 
 // ReservedMemory of one NUMA node.
@@ -578,6 +637,84 @@ type ImageBounds struct {
 	ImageFiles int64 `yaml:"imageFiles"`
 }
 
+// RuntimeHandler is an entry of containerd's table of runtimes.
+type RuntimeHandler struct {
+	// Name is the handler of a RuntimeClass.
+	Name string `yaml:"name"`
+	// RuntimeType as containerd has it: io.containerd.runc.v2, io.containerd.runsc.v1,
+	// io.containerd.kata.v2.
+	RuntimeType string `yaml:"runtimeType"`
+	// RuntimePath is the absolute path of the shim. Empty: containerd-shim-NAME-vN on PATH, by
+	// the type, and for io.containerd.runc.v2 the node's own shim.
+	RuntimePath string `yaml:"runtimePath"`
+	// Options of the shim: text, whole numbers, true or false. For io.containerd.runc.v2 these are
+	// BinaryName, NoPivotRoot, NoNewKeyring, IoUid, IoGid; for others often TypeUrl and ConfigPath.
+	Options map[string]any `yaml:"options"`
+	// PodAnnotations and ContainerAnnotations are names or patterns (io.katacontainers.*) of
+	// annotations that the runtime is told. Whoever writes pods writes the first.
+	PodAnnotations       []string `yaml:"podAnnotations"`
+	ContainerAnnotations []string `yaml:"containerAnnotations"`
+	// PrivilegedWithoutHostDevices: a privileged container does not get the machine's devices.
+	PrivilegedWithoutHostDevices bool `yaml:"privilegedWithoutHostDevices"`
+	// BaseRuntimeSpec is the absolute path of a file with the OCI specification that
+	// containers begin with. Empty: containerd's default.
+	BaseRuntimeSpec string `yaml:"baseRuntimeSpec"`
+}
+
+// Handlers are the configured runtime handlers, for the node's containerd.
+func (n *Node) Handlers() []runtimehandler.Handler {
+	out := make([]runtimehandler.Handler, 0, len(n.RuntimeHandlers))
+	for _, h := range n.RuntimeHandlers {
+		out = append(out, runtimehandler.Handler{
+			Name: h.Name, Type: h.RuntimeType, Path: h.RuntimePath, Options: h.Options,
+			PodAnnotations: h.PodAnnotations, ContainerAnnotations: h.ContainerAnnotations,
+			PrivilegedWithoutHostDevices: h.PrivilegedWithoutHostDevices, BaseRuntimeSpec: h.BaseRuntimeSpec,
+		})
+	}
+	return out
+}
+
+// maxRuntimeHandlers of one node: containerd asks each of them what it can do when it starts.
+const maxRuntimeHandlers = 32
+
+const (
+	// leastPodPids is the smallest node.podPidsLimit: common runtimes have dozens of threads, and below that hardly a pod would start.
+	leastPodPids = 32
+	// hardenedPodPids is node.podPidsLimit of the hardened profile (CIS 4.2.13).
+	hardenedPodPids = 4096
+)
+
+// PodPIDs bounds the processes and threads of one pod; 0: no bound. It is of every machine whose configuration has the profile,
+// workers too.
+func (c *Configuration) PodPIDs() int64 {
+	if c.Node.PodPidsLimit == 0 && c.Profile == Hardened {
+		return hardenedPodPids
+	}
+	return max(c.Node.PodPidsLimit, 0)
+}
+
+// checkRuntimeHandlers refuses what is no handler of the embedded containerd.
+func (n *Node) checkRuntimeHandlers() error {
+	if len(n.RuntimeHandlers) > 0 && n.CRIEndpoint != "" {
+		return field("node.runtimeHandlers", "expected none with criEndpoint: the runtime there has a configuration of its own; name the handlers in that")
+	}
+	if len(n.RuntimeHandlers) > maxRuntimeHandlers {
+		return field("node.runtimeHandlers", "expected at most %d, found %d", maxRuntimeHandlers, len(n.RuntimeHandlers))
+	}
+	seen := map[string]bool{}
+	for i, h := range n.Handlers() {
+		at := fmt.Sprintf("node.runtimeHandlers[%d].", i)
+		if name, problem := h.Problem(); problem != "" {
+			return field(at+name, "%s", problem)
+		}
+		if seen[h.Name] {
+			return field(at+"name", "%s is given twice", h.Name)
+		}
+		seen[h.Name] = true
+	}
+	return nil
+}
+
 // Registry says how images of one registry host are fetched.
 type Registry struct {
 	// Host as it stands in image names, e.g. docker.io or localhost:5000.
@@ -599,8 +736,8 @@ type Proxy struct {
 	Enabled bool `yaml:"enabled"`
 	// MetricsListen is where a proxy that is a process of its own serves /metrics,
 	// /livez, /readyz, /healthz and /proxyMode, without TLS: HOST:PORT of a loopback
-	// address, or none. A proxy within "up" or "agent" serves /proxyMode, /livez and
-	// /healthz alone. Empty: 127.0.0.1:10249, or nowhere where that is taken.
+	// address, or none. A proxy within "up" or "agent" serves /proxyMode, /livez,
+	// /healthz and its own /metrics. Empty: 127.0.0.1:10249, or nowhere where that is taken.
 	MetricsListen string `yaml:"metricsListen"`
 	// HealthListen is where the real node tells load balancers and probes whether Services are
 	// reached through it, at /healthz and /livez, without TLS and to everybody: HOST:PORT, or none.
@@ -749,12 +886,14 @@ func Default() *Configuration {
 		Scheduler:   Scheduler{TopologySpread: TopologySpread{DefaultingType: "System"}, VolumeBindingTimeout: Duration(10 * time.Minute)},
 		Controllers: Controllers{Enabled: []string{"*"}, NodeMonitorGracePeriod: Duration(50 * time.Second)},
 
-		LeaderElection: LeaderElection{LeaseDuration: Duration(15 * time.Second), QuickLeaseDuration: Duration(5 * time.Second)},
+		LeaderElection: LeaderElection{LeaseDuration: Duration(15 * time.Second), QuickLeaseDuration: Duration(4 * time.Second)},
 		Node: Node{
 			Mode:         NodeMode{Real: true},
 			PodNetwork:   PodNetwork{Backend: "auto"},
 			MaxPods:      110,
-			EvictionHard: threshold.Defaults(),
+			EvictionHard: threshold.Defaults(), EvictionPressureTransitionPeriod: Duration(5 * time.Minute),
+			EnforceNodeAllocatable: []string{reservation.Pods},
+			HealthzPort:            UsualHealthzPort,
 
 			CPUManagerPolicy:      "none",
 			MemoryManagerPolicy:   "None",
@@ -762,6 +901,7 @@ func Default() *Configuration {
 			TopologyManagerScope:  "container",
 
 			Images:                      ImageBounds{LayerBytes: 16 << 30, ImageBytes: 32 << 30, LayerFiles: 1_000_000, ImageFiles: 2_000_000},
+			ImageMinimumGCAge:           Duration(2 * time.Minute),
 			ImageGCHighThresholdPercent: 85,
 			ImageGCLowThresholdPercent:  80,
 
@@ -933,12 +1073,18 @@ func (c *Configuration) complete() error {
 	if err := c.Node.checkManagers(); err != nil {
 		return err
 	}
+	if err := c.Node.checkRuntimeHandlers(); err != nil {
+		return err
+	}
 	if n := c.Node.PodNetwork; !slices.Contains([]string{"auto", "routes", "vxlan"}, n.Backend) {
 		return field("node.podNetwork.backend", "expected auto, routes or vxlan, found %q", n.Backend)
 	} else if n.MTU != 0 && (n.MTU < 576 || n.MTU > 65000) {
 		return field("node.podNetwork.mtu", "expected 576 to 65000, or 0 for what the machine's link leaves, found %d", n.MTU)
 	} else if n.MTU != 0 && n.MTU < LeastMTU6 && c.Cluster.hasIPv6() {
 		return field("node.podNetwork.mtu", "expected at least %d, which every IPv6 link carries (RFC 8200), found %d", LeastMTU6, n.MTU)
+	}
+	if n := c.Node.PodPidsLimit; n < -1 || n > 0 && n < leastPodPids {
+		return field("node.podPidsLimit", "expected at least %d (a runtime in a container takes as many), or -1 for no bound, found %d", leastPodPids, n)
 	}
 	if c.Node.MaxPods < 1 {
 		return field("node.maxPods", "expected at least 1, found %d", c.Node.MaxPods)
@@ -951,8 +1097,23 @@ func (c *Configuration) complete() error {
 	if i := c.Node.Images; min(i.LayerBytes, i.ImageBytes, i.LayerFiles, i.ImageFiles) < 0 {
 		return field("node.images", "expected bounds of at least 0, found %d", min(i.LayerBytes, i.ImageBytes, i.LayerFiles, i.ImageFiles))
 	}
-	if _, err := threshold.Parse(c.Node.EvictionHard); err != nil {
-		return field("node.evictionHard", "%v", err)
+	if err := c.Node.checkEviction(); err != nil {
+		return err
+	}
+	if err := c.Node.checkReserved(); err != nil {
+		return err
+	}
+	if n := c.Node; n.ImageMinimumGCAge < 0 {
+		return field("node.imageMinimumGCAge", "expected at least 0s, found %v", time.Duration(n.ImageMinimumGCAge))
+	} else if n.ImageMaximumGCAge < 0 || n.ImageMaximumGCAge > 0 && n.ImageMaximumGCAge <= n.ImageMinimumGCAge {
+		return field("node.imageMaximumGCAge", "expected more than imageMinimumGCAge (%v), or 0s for ever, found %v",
+			time.Duration(n.ImageMinimumGCAge), time.Duration(n.ImageMaximumGCAge))
+	}
+	if err := c.Node.checkShutdown(); err != nil {
+		return err
+	}
+	if p := c.Node.HealthzPort; p < 0 || p > 65535 {
+		return field("node.healthzPort", "expected a port, 1 to 65535, or 0 for none, found %d", p)
 	}
 	if n := c.Node; n.ImageGCHighThresholdPercent > 100 || n.ImageGCLowThresholdPercent >= n.ImageGCHighThresholdPercent {
 		return field("node.imageGCHighThresholdPercent", "expected at most 100 and more than imageGCLowThresholdPercent, found %d and %d",

@@ -154,6 +154,9 @@ func decode(n *yaml.Node, v reflect.Value, path string) error {
 		return decodeSlice(n, v, path)
 	default:
 		if err := n.Decode(v.Addr().Interface()); err != nil {
+			if fe := new(FieldError); errors.As(err, &fe) {
+				return withPath(err, path) // of a value in a map, which knows what it expects
+			}
 			return &FieldError{Line: n.Line, Path: path, Problem: fmt.Sprintf("expected %s, found %s", describe(v.Type()), found(n))}
 		}
 		return nil

@@ -84,6 +84,15 @@ func (n *Node) Addresses() []netip.Addr {
 	return list
 }
 
+// VirtualAddresses are those of VirtualAddress. They have been checked.
+func (a *APIServer) VirtualAddresses() []netip.Addr {
+	list, err := parseAddresses(a.VirtualAddress)
+	if err != nil {
+		return nil
+	}
+	return list
+}
+
 func parseAddresses(text string) ([]netip.Addr, error) {
 	if text == "" {
 		return nil, nil
@@ -236,15 +245,29 @@ func (c *Configuration) checkServices(pods []netip.Prefix) error {
 }
 
 func (c *Configuration) checkAddresses(pods []netip.Prefix) error {
-	list, err := parseAddresses(c.Node.Address)
+	nodes, err := parseAddresses(c.Node.Address)
 	if err != nil {
 		return field("node.address", "%v", err)
 	}
-	for _, a := range list {
-		for _, p := range append(pods, c.Cluster.ServiceNetworks()...) {
-			if p.Contains(a) {
-				return field("node.address", "%s lies in the cluster's own network %s", a, p)
+	virtual, err := parseAddresses(c.APIServer.VirtualAddress)
+	if err != nil {
+		return field("apiserver.virtualAddress", "%v", err)
+	}
+	for path, list := range map[string][]netip.Addr{"node.address": nodes, "apiserver.virtualAddress": virtual} {
+		for _, a := range list {
+			for _, p := range append(pods, c.Cluster.ServiceNetworks()...) {
+				if p.Contains(a) {
+					return field(path, "%s lies in the cluster's own network %s", a, p)
+				}
 			}
+		}
+	}
+	for _, a := range virtual {
+		switch {
+		case a.IsLoopback():
+			return field("apiserver.virtualAddress", "%s is reached on one machine alone: choose a free address of the network that the servers are in", a)
+		case slices.Contains(nodes, a):
+			return field("apiserver.virtualAddress", "%s is this machine's own address (node.address): choose one that no machine has", a)
 		}
 	}
 	return nil

@@ -96,6 +96,9 @@ func (c *candidate) wait(ctx context.Context, lease *coordinationv1.Lease, now t
 
 // take writes this process into the lease, or makes it.
 func (c *candidate) take(ctx context.Context, was *coordinationv1.Lease) (*term, time.Duration) {
+	if was != nil && was.Annotations[mark] != "" {
+		c.pace.taken(time.Now())
+	}
 	r := renewal{time.Now(), c.pace.lease(time.Now())}
 	now := r.time()
 	next := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}}

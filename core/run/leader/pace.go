@@ -8,6 +8,8 @@ const (
 	usual = 15 * time.Second
 	// marksEvery is how often those that wait say so, awaited how long the leader believes it.
 	marksEvery, awaited = 30 * time.Second, 90 * time.Second
+	// marksAgain is how long those that go on waiting may take to mark a lease that has a new holder, and the holder to see it.
+	marksAgain = 5 * time.Second
 	// calm is how long leases stay long after a renewal that came almost too late, or did.
 	calm = time.Minute
 )
@@ -49,6 +51,10 @@ func (p *pace) lease(now time.Time) time.Duration {
 
 // marked: somebody waits.
 func (p *pace) marked(now time.Time) { p.wanted = now.Add(awaited) }
+
+// taken: this process takes a lease that was marked. Who waited for its predecessor waits for it now: were its first lease long,
+// nobody could follow it for as long, should it fail at once.
+func (p *pace) taken(now time.Time) { p.wanted = now.Add(marksAgain) }
 
 // renewed: a renewal was answered that much after it was due. Half of a quick lease is little
 // less than what loses one, and more than an election of the store's members takes, as a rule.

@@ -4,6 +4,7 @@
 package logfile
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -59,6 +60,21 @@ func (f *File) Write(p []byte) (int, error) {
 	n, err := f.file.Write(p)
 	f.size += int64(n)
 	return n, err
+}
+
+// ReopenOn opens the log again for each signal until ctx ends: another program has moved the file away.
+func (f *File) ReopenOn(ctx context.Context, signals <-chan os.Signal) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-signals:
+			f.mu.Lock()
+			f.close()
+			_ = f.open() // else the next Write tries, and says why not
+			f.mu.Unlock()
+		}
+	}
 }
 
 // Close closes the file; a later Write opens it again.

@@ -3,12 +3,17 @@
 package logfile
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 const limit = 1000
@@ -104,4 +109,35 @@ func TestWhereNoLogCanBe(t *testing.T) {
 	if _, err := Open(filepath.Join(t.TempDir(), "none", "log"), limit); err == nil {
 		t.Error("a log in a folder that is not there")
 	}
+}
+
+// Another program moves the log away and sends SIGHUP: what follows is in a file of the old name.
+func TestALogThatWasMovedAwayIsOpenedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "log")
+		f, err := Open(path, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		signals := make(chan os.Signal, 1)
+		done := run.Go("reopening", func() error { return f.ReopenOn(ctx, signals) })
+		fill(t, f, 1)
+		if err := os.Rename(path, path+"-moved"); err != nil {
+			t.Fatal(err)
+		}
+		signals <- syscall.SIGHUP
+		synctest.Wait()
+		fill(t, f, 2)
+		for name, lines := range map[string]int64{path: 2, path + "-moved": 1} {
+			if info, err := os.Stat(name); err != nil || info.Size() != lines*30 {
+				t.Errorf("%s: %v (%v)", name, info, err)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -118,6 +118,7 @@ func TestTheLivingAreToldFromTheDead(t *testing.T) {
 		b, c := begin(t, kube, "b", false), begin(t, kube, "c", false)
 		after(time.Millisecond)
 		expect(t, a, "c", Unknown)
+		b.State("c") // it may have looked before c began, and a question makes it look again
 		after(time.Second + time.Millisecond)
 		expect(t, a, "b", Present)
 		expect(t, a, "c", Present)

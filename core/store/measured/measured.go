@@ -47,16 +47,16 @@ func New(inner store.Store, resource func(key string) (schema.GroupResource, boo
 	s := &Store{
 		inner: inner, resource: resource,
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "etcd_request_duration_seconds", Help: "Etcd request latency in seconds for each operation and object type.",
+			Name: "etcd_request_duration_seconds", Help: "How long requests of the store took, by operation and resource.",
 			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
 		}, labels),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "etcd_requests_total",
-			Help: "Etcd request counts for each operation and object type.",
+			Help: "Requests of the store, by operation and resource.",
 		}, labels),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "etcd_request_errors_total",
-			Help: "Etcd failed request counts for each operation and object type.",
+			Help: "Requests of the store that failed, by operation and resource.",
 		}, labels),
 	}
 	for _, c := range []prometheus.Collector{s.durations, s.requests, s.failures} {

@@ -22,7 +22,7 @@ type Size struct {
 // NewSize registers the metric; size answers bytes.
 func NewSize(size func(context.Context) (int64, error), r prometheus.Registerer) (*Size, error) {
 	s := &Size{size: size, gauge: prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "apiserver_storage_size_bytes", Help: "Size of the storage database file physically allocated in bytes.",
+		Name: "apiserver_storage_size_bytes", Help: "Bytes that the store's database file takes on its disk.",
 		ConstLabels: prometheus.Labels{"storage_cluster_id": "etcd-0"},
 	})}
 	if err := r.Register(s.gauge); err != nil {

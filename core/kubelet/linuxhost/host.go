@@ -3,15 +3,18 @@
 package linuxhost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,8 +22,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/counters"
+	"github.com/wasmplane/wasmplane/core/kubelet/evict"
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/reservation"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
@@ -41,16 +47,17 @@ type Config struct {
 	CgroupRoot string
 	// NodeIPs of the node; empty: that of the interface with the default route.
 	NodeIPs []string
-	// Reserved for the system: what pods do not get.
-	Reserved corev1.ResourceList
+	// Reserve says what pods do not get, beside what Evict keeps free. More than the machine has is refused.
+	Reserve reservation.Settings
 	// StateDir is where the runtime makes the pods' root file systems, past which their users must
 	// get; empty: somewhere else.
 	StateDir string
 	// MaxPods on the node (110 if zero).
 	MaxPods int64
-	// Evict says below what the node is under pressure, in the notation of package
-	// threshold; signals that are not named have their default.
-	Evict map[string]string
+	// PodPIDs bounds the processes and threads of a pod; no bound if zero or less.
+	PodPIDs int64
+	// Evict says below what the node is under pressure, and evicts pods.
+	Evict threshold.Settings
 	// HideLogs keeps the machine's logs, in /var/log, from those who may ask the kubelet
 	// for them. LogQueries lets them ask for services' logs too, those of the journal.
 	HideLogs, LogQueries bool
@@ -61,10 +68,18 @@ type Config struct {
 
 // Host is the machine of one node. It is a kubelet.Host.
 type Host struct {
-	cfg   Config
-	evict threshold.Set
-	v2    bool
-	users podUsers
+	cfg      Config
+	rules    threshold.Rules
+	reserved reservation.Reserved
+	v2       bool
+	users    podUsers
+
+	counters func() *counters.Reader
+
+	mu      sync.Mutex
+	state   evict.State
+	bounded bool // the pods' parent cgroup has its limits
+	unbound bool // that it has not was said
 }
 
 // New checks the configuration and makes the directories.
@@ -84,11 +99,16 @@ func New(cfg Config) (*Host, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	limits, err := threshold.Parse(cfg.Evict)
+	rules, err := cfg.Evict.Read()
 	if err != nil {
 		return nil, fmt.Errorf("when the node is under pressure: %w", err)
 	}
-	h := &Host{cfg: cfg, evict: limits, v2: CgroupV2()}
+	reserved, err := cfg.Reserve.Read()
+	if err != nil {
+		return nil, fmt.Errorf("what the node keeps: %w", err)
+	}
+	h := &Host{cfg: cfg, rules: rules, reserved: reserved, v2: CgroupV2()}
+	h.counters = sync.OnceValue(h.reader)
 	for _, dir := range []string{cfg.RootDir, h.podsDir()} {
 		if err := closed(dir); err != nil {
 			return nil, fmt.Errorf("make the directory of pods: %w", err)
@@ -102,13 +122,28 @@ func New(cfg Config) (*Host, error) {
 			return nil, fmt.Errorf("make the directory of pods' logs: %w", err)
 		}
 	}
+	if err := h.checkReserved(); err != nil {
+		return nil, err
+	}
 	return h, h.loadUsers()
 }
 
 // Configuration is what the kubelet shows of it at /configz.
 func (h *Host) Configuration() map[string]any {
+	hard := threshold.Defaults()
+	maps.Copy(hard, h.cfg.Evict.Hard)
+	grace := map[string]string{}
+	for signal, d := range h.cfg.Evict.SoftGracePeriod {
+		grace[signal] = d.String()
+	}
 	return map[string]any{
-		"podLogsDir": h.cfg.LogRoot, "cgroupRoot": h.cfg.CgroupRoot, "maxPods": h.cfg.MaxPods,
+		"evictionHard": hard, "evictionSoft": h.cfg.Evict.Soft, "evictionSoftGracePeriod": grace,
+		"evictionMinimumReclaim":           h.cfg.Evict.MinimumReclaim,
+		"evictionPressureTransitionPeriod": h.cfg.Evict.PressureTransitionPeriod.String(),
+		"evictionMaxPodGracePeriod":        int64(h.cfg.Evict.MaxPodGracePeriod / time.Second),
+		"podLogsDir":                       h.cfg.LogRoot, "cgroupRoot": h.cfg.CgroupRoot, "maxPods": h.cfg.MaxPods,
+		"podPidsLimit": cmp.Or(max(h.cfg.PodPIDs, 0), -1),
+		"kubeReserved": h.cfg.Reserve.Kube, "systemReserved": h.cfg.Reserve.System, "enforceNodeAllocatable": h.cfg.Reserve.Enforce,
 		"enableSystemLogHandler": !h.cfg.HideLogs, "enableSystemLogQuery": h.cfg.LogQueries,
 	}
 }

@@ -9,9 +9,10 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/reservation"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
@@ -28,7 +30,7 @@ func newHost(tb testing.TB) (*linuxhost.Host, string) {
 	dir := tb.TempDir()
 	g, err := linuxhost.New(linuxhost.Config{
 		NodeName: "n1", RootDir: filepath.Join(dir, "root"), LogRoot: filepath.Join(dir, "logs"), LinkRoot: filepath.Join(dir, "links"),
-		NodeIPs: []string{"192.0.2.7"}, Reserved: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")},
+		NodeIPs: []string{"192.0.2.7"}, Reserve: reservation.Settings{Kube: map[string]string{"memory": "1Mi"}},
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -215,7 +217,7 @@ func TestShortages(t *testing.T) {
 			limits[signal] = "99.9999%"
 		}
 		g, err := linuxhost.New(linuxhost.Config{
-			NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), NodeIPs: []string{"192.0.2.7"}, Evict: limits,
+			NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), NodeIPs: []string{"192.0.2.7"}, Evict: threshold.Settings{Hard: limits},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -239,22 +241,72 @@ func TestShortages(t *testing.T) {
 	}
 	if _, err := linuxhost.New(linuxhost.Config{
 		NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(),
-		Evict: map[string]string{"disk": "1"},
+		Evict: threshold.Settings{Soft: map[string]string{"disk": "1"}},
 	}); err == nil {
 		t.Error("an unknown signal was taken")
 	}
 }
 
+// What was short a moment ago keeps the node under pressure, and a soft limit does so before pods go for it.
+func TestPressureIsOfThePastToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := map[string]string{}
+		for signal := range threshold.Defaults() {
+			all[signal] = "0"
+		}
+		g, err := linuxhost.New(linuxhost.Config{
+			NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), NodeIPs: []string{"192.0.2.7"}, Evict: threshold.Settings{
+				Hard: all, Soft: map[string]string{threshold.MemoryAvailable: "99.9999%"},
+				SoftGracePeriod: map[string]time.Duration{threshold.MemoryAvailable: time.Minute}, MaxPodGracePeriod: 20 * time.Second,
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []int{0, 0, 1} {
+			f, err := g.Facts(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(f.Short) != want || f.Pressure[corev1.NodeMemoryPressure] == "" {
+				t.Errorf("short of %v, conditions %v, want %d", f.Short, f.Pressure, want)
+			}
+			if want == 1 && f.Short[0].Grace != 20*time.Second {
+				t.Errorf("pods have %v", f.Short[0].Grace)
+			}
+			time.Sleep(30 * time.Second)
+		}
+	})
+}
+
 // What people read at /configz is what the node was told.
 func TestConfigurationIsShown(t *testing.T) {
 	dir := t.TempDir()
-	h, err := linuxhost.New(linuxhost.Config{NodeName: "n1", RootDir: dir, LogRoot: filepath.Join(dir, "logs"), CgroupRoot: "/a-cluster/pods"})
+	soft := map[string]string{threshold.DiskAvailable: "1%"}
+	h, err := linuxhost.New(linuxhost.Config{
+		NodeName: "n1", RootDir: dir, LogRoot: filepath.Join(dir, "logs"), CgroupRoot: "/a-cluster/pods",
+		Evict: threshold.Settings{
+			Hard: map[string]string{threshold.MemoryAvailable: "1Mi"}, Soft: soft, MinimumReclaim: soft,
+			SoftGracePeriod:   map[string]time.Duration{threshold.DiskAvailable: 90 * time.Second},
+			MaxPodGracePeriod: time.Minute, PressureTransitionPeriod: 5 * time.Minute,
+		},
+		Reserve: reservation.Settings{
+			Kube: map[string]string{"cpu": "10m"}, System: map[string]string{"memory": "1Mi"}, Enforce: []string{reservation.Pods},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]any{
-		"podLogsDir": filepath.Join(dir, "logs"), "cgroupRoot": "/a-cluster/pods", "maxPods": int64(110),
+		"podLogsDir": filepath.Join(dir, "logs"), "cgroupRoot": "/a-cluster/pods", "maxPods": int64(110), "podPidsLimit": int64(-1),
 		"enableSystemLogHandler": true, "enableSystemLogQuery": false,
+		"kubeReserved": map[string]string{"cpu": "10m"}, "systemReserved": map[string]string{"memory": "1Mi"},
+		"enforceNodeAllocatable": []string{"pods"},
+		"evictionHard": map[string]string{
+			threshold.MemoryAvailable: "1Mi", threshold.DiskAvailable: "10%,4Gi", threshold.InodesFree: "5%", threshold.PIDsAvailable: "5%",
+		},
+		"evictionSoft": soft, "evictionMinimumReclaim": soft, "evictionSoftGracePeriod": map[string]string{threshold.DiskAvailable: "1m30s"},
+		"evictionMaxPodGracePeriod": int64(60), "evictionPressureTransitionPeriod": "5m0s",
 	}
 	if got := h.Configuration(); !reflect.DeepEqual(got, want) {
 		t.Errorf("configuration %v, want %v", got, want)

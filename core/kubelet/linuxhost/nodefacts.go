@@ -12,13 +12,16 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/diskusage"
+	"github.com/wasmplane/wasmplane/core/kubelet/evict"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/kubelet/reservation"
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
 
@@ -32,70 +35,108 @@ func (h *Host) Facts(ctx context.Context) (*node.Facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	size := int64(disk.Usable()) //nolint:gosec // bytes of a disk
-	limit := func(signal string, capacity int64) int64 { return h.evict[signal].Of(capacity) }
-	evictMemory := limit(threshold.MemoryAvailable, mem["MemTotal"])
-	evictDisk := limit(threshold.DiskAvailable, size)
-	f := &node.Facts{Pressure: map[corev1.NodeConditionType]string{}}
-	f.Capacity = corev1.ResourceList{
-		corev1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
-		corev1.ResourceMemory:           *resource.NewQuantity(mem["MemTotal"], resource.BinarySI),
-		corev1.ResourceEphemeralStorage: *resource.NewQuantity(size, resource.BinarySI),
-		corev1.ResourcePods:             *resource.NewQuantity(h.cfg.MaxPods, resource.DecimalSI),
-	}
-	hugePages(f.Capacity)
-	f.Allocatable = f.Capacity.DeepCopy()
-	less := func(name corev1.ResourceName, by resource.Quantity) {
-		q, ok := f.Allocatable[name]
-		if !ok {
-			return
-		}
-		q.Sub(by)
-		if q.Sign() < 0 {
-			q = resource.Quantity{}
-		}
-		f.Allocatable[name] = q
-	}
-	for name, q := range h.cfg.Reserved {
-		less(name, q)
-	}
-	less(corev1.ResourceMemory, *resource.NewQuantity(evictMemory, resource.BinarySI))
-	less(corev1.ResourceEphemeralStorage, *resource.NewQuantity(evictDisk, resource.BinarySI))
-	if avail, ok := mem["MemAvailable"]; ok {
-		short(f, corev1.ResourceMemory, resource.BinarySI, evictMemory, avail)
-	}
-	short(f, corev1.ResourceEphemeralStorage, resource.BinarySI, evictDisk, int64(disk.BytesFree)) //nolint:gosec // bytes of a disk
-	//nolint:gosec // counts of inodes
-	short(f, node.Inodes, resource.DecimalSI, limit(threshold.InodesFree, int64(disk.Inodes)), int64(disk.InodesFree))
-	if used, most, ok := processIDs(); ok {
-		short(f, node.PIDs, resource.DecimalSI, limit(threshold.PIDsAvailable, most), most-used)
-	}
+	f := &node.Facts{}
+	capacity := h.capacity(mem, disk)
+	f.Capacity = capacity.DeepCopy()
+	f.Allocatable = h.reserved.Allocatable(capacity, h.keptFree(capacity))
+	h.bound(ctx, capacity)
+	f.Short, f.Pressure = h.pressure(time.Now(), levels(mem, disk))
 	f.Addresses = h.addresses()
 	f.Info = h.info()
 	return f, nil
 }
 
-// pressures are the conditions of a node that is short of something, with what it says.
-var pressures = map[corev1.ResourceName]struct {
-	condition corev1.NodeConditionType
-	message   string
-}{
-	corev1.ResourceMemory:           {corev1.NodeMemoryPressure, "kubelet has insufficient memory available"},
-	corev1.ResourceEphemeralStorage: {corev1.NodeDiskPressure, "kubelet has disk pressure"},
-	node.Inodes:                     {corev1.NodeDiskPressure, "kubelet has disk pressure"},
-	node.PIDs:                       {corev1.NodePIDPressure, "kubelet has insufficient PID available"},
+// capacity of the machine.
+func (h *Host) capacity(mem map[string]int64, disk diskusage.FileSystem) corev1.ResourceList {
+	out := corev1.ResourceList{
+		corev1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(mem["MemTotal"], resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(int64(disk.Usable()), resource.BinarySI), //nolint:gosec // bytes of a disk
+		corev1.ResourcePods:             *resource.NewQuantity(h.cfg.MaxPods, resource.DecimalSI),
+	}
+	hugePages(out)
+	return out
 }
 
-// short adds a resource of which there is less than there is to be.
-func short(f *node.Facts, name corev1.ResourceName, format resource.Format, threshold, available int64) {
-	if available >= threshold {
-		return
+// keptFree is what evictions keep free of capacity.
+func (h *Host) keptFree(capacity corev1.ResourceList) corev1.ResourceList {
+	of := func(signal string, name corev1.ResourceName) resource.Quantity {
+		all := capacity[name]
+		return *resource.NewQuantity(h.rules.Hard[signal].Of(all.Value()), resource.BinarySI)
 	}
-	p := pressures[name]
-	f.Pressure[p.condition] = p.message
-	f.Short = append(f.Short, node.Short{
-		Resource: name, Threshold: *resource.NewQuantity(threshold, format), Available: *resource.NewQuantity(available, format),
+	return corev1.ResourceList{
+		corev1.ResourceMemory:           of(threshold.MemoryAvailable, corev1.ResourceMemory),
+		corev1.ResourceEphemeralStorage: of(threshold.DiskAvailable, corev1.ResourceEphemeralStorage),
+	}
+}
+
+// withPIDs is capacity with the machine's process IDs, which no node says.
+func withPIDs(capacity corev1.ResourceList) corev1.ResourceList {
+	out := capacity.DeepCopy()
+	if _, most, ok := processIDs(); ok {
+		out[reservation.PID] = *resource.NewQuantity(most, resource.DecimalSI)
+	}
+	return out
+}
+
+// checkReserved refuses to reserve more than the machine has.
+func (h *Host) checkReserved() error {
+	mem, err := meminfo()
+	if err != nil {
+		return err
+	}
+	disk, err := diskusage.FileSystemOf(h.cfg.RootDir)
+	if err != nil {
+		return err
+	}
+	capacity := h.capacity(mem, disk)
+	return h.reserved.Check(withPIDs(capacity), h.keptFree(capacity))
+}
+
+// pressures are what the conditions of a node that is short of something say.
+var pressures = map[corev1.NodeConditionType]string{
+	corev1.NodeMemoryPressure: "kubelet has insufficient memory available",
+	corev1.NodeDiskPressure:   "kubelet has disk pressure",
+	corev1.NodePIDPressure:    "kubelet has insufficient PID available",
+}
+
+// levels of what the machine may be short of.
+func levels(mem map[string]int64, disk diskusage.FileSystem) []evict.Level {
+	var out []evict.Level
+	if avail, ok := mem["MemAvailable"]; ok {
+		out = append(out, evict.Level{
+			Signal: threshold.MemoryAvailable, Resource: corev1.ResourceMemory, Condition: corev1.NodeMemoryPressure,
+			Capacity: mem["MemTotal"], Available: avail, Format: resource.BinarySI,
+		})
+	}
+	//nolint:gosec // bytes and inodes of a disk
+	out = append(out, evict.Level{
+		Signal: threshold.DiskAvailable, Resource: corev1.ResourceEphemeralStorage, Condition: corev1.NodeDiskPressure,
+		Capacity: int64(disk.Usable()), Available: int64(disk.BytesFree), Format: resource.BinarySI,
+	}, evict.Level{
+		Signal: threshold.InodesFree, Resource: node.Inodes, Condition: corev1.NodeDiskPressure,
+		Capacity: int64(disk.Inodes), Available: int64(disk.InodesFree), Format: resource.DecimalSI,
 	})
+	if used, most, ok := processIDs(); ok {
+		out = append(out, evict.Level{
+			Signal: threshold.PIDsAvailable, Resource: node.PIDs, Condition: corev1.NodePIDPressure,
+			Capacity: most, Available: most - used, Format: resource.DecimalSI,
+		})
+	}
+	return out
+}
+
+// pressure that the machine is under, by what there was before, too. Whoever asks moves it on.
+func (h *Host) pressure(now time.Time, levels []evict.Level) ([]node.Short, map[corev1.NodeConditionType]string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out evict.Outlook
+	h.state, out = evict.Next(&h.rules, h.state, now, levels)
+	says := map[corev1.NodeConditionType]string{}
+	for _, condition := range out.Pressure {
+		says[condition] = pressures[condition]
+	}
+	return out.Short, says
 }
 
 // meminfo in bytes.

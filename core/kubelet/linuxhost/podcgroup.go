@@ -22,9 +22,9 @@ const cgroupMount = "/sys/fs/cgroup"
 // makeCgroup makes a pod's cgroup and bounds it. The runtime puts the containers below it.
 func (h *Host) makeCgroup(path string, r *cri.LinuxContainerResources) error {
 	if h.v2 {
-		return makeV2(path, r)
+		return makeV2(path, r, h.cfg.PodPIDs)
 	}
-	return makeV1(path, r)
+	return makeV1(path, r, h.cfg.PodPIDs)
 }
 
 // v1Mounts are where the controllers of a v1 or hybrid machine are mounted.
@@ -47,9 +47,9 @@ func v1Mounts() (map[string]string, error) {
 	return out, nil
 }
 
-// makeV1 makes the cgroup in the two hierarchies in which a pod is bounded; the
+// makeV1 makes the cgroup in the hierarchies in which a pod is bounded; the
 // others are the runtime's to make.
-func makeV1(path string, r *cri.LinuxContainerResources) error {
+func makeV1(path string, r *cri.LinuxContainerResources, pids int64) error {
 	mounts, err := v1Mounts()
 	if err != nil {
 		return err
@@ -60,6 +60,7 @@ func makeV1(path string, r *cri.LinuxContainerResources) error {
 	}{
 		{"cpu", map[string]string{"cpu.shares": fmt.Sprint(r.CpuShares), "cpu.cfs_quota_us": quotaOrNone(r.CpuQuota)}},
 		{"memory", map[string]string{"memory.limit_in_bytes": limitOr(r.MemoryLimitInBytes, "-1")}},
+		{"pids", map[string]string{"pids.max": limitOr(pids, "max")}},
 	} {
 		mount, ok := mounts[c.controller]
 		if !ok {
@@ -95,7 +96,24 @@ func fill(dir string, values map[string]string) error {
 }
 
 // makeV2 makes the cgroup and lets the controllers through to it.
-func makeV2(path string, r *cri.LinuxContainerResources) error {
+func makeV2(path string, r *cri.LinuxContainerResources, pids int64) error {
+	if err := makeBelow(path); err != nil {
+		return err
+	}
+	quota := "max"
+	if r.CpuQuota > 0 {
+		quota = strconv.FormatInt(r.CpuQuota, 10)
+	}
+	return fill(filepath.Join(cgroupMount, path), map[string]string{
+		"cpu.weight": fmt.Sprint(Weight(r.CpuShares)),
+		"cpu.max":    fmt.Sprintf("%s %d", quota, r.CpuPeriod),
+		"memory.max": limitOr(r.MemoryLimitInBytes, "max"),
+		"pids.max":   limitOr(pids, "max"),
+	})
+}
+
+// makeBelow makes a cgroup of v2, and lets the controllers through to it and below it.
+func makeBelow(path string) error {
 	dir := cgroupMount
 	for _, part := range strings.Split(strings.Trim(path, "/"), "/") {
 		enable(dir)
@@ -105,15 +123,7 @@ func makeV2(path string, r *cri.LinuxContainerResources) error {
 		}
 	}
 	enable(dir)
-	quota := "max"
-	if r.CpuQuota > 0 {
-		quota = strconv.FormatInt(r.CpuQuota, 10)
-	}
-	return fill(dir, map[string]string{
-		"cpu.weight": fmt.Sprint(Weight(r.CpuShares)),
-		"cpu.max":    fmt.Sprintf("%s %d", quota, r.CpuPeriod),
-		"memory.max": limitOr(r.MemoryLimitInBytes, "max"),
-	})
+	return nil
 }
 
 // Weight is what shares of v1 are in v2.

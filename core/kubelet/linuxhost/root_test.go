@@ -42,6 +42,9 @@ func TestMain(m *testing.M) {
 	if cgroup := os.Getenv(memberEnv); cgroup != "" {
 		beMember(cgroup)
 	}
+	if cgroup := os.Getenv(crowdEnv); cgroup != "" {
+		beCrowd(cgroup)
+	}
 	if os.Getenv(inChrootEnv) != "" {
 		if p := checkRoot(true); p != nil {
 			os.Stdout.WriteString(p.String()) //nolint:errcheck // the parent reads it

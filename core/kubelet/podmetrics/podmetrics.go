@@ -7,11 +7,13 @@ package podmetrics
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/cri-api/pkg/errors"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
@@ -27,6 +29,8 @@ type Metrics struct {
 	operationSeconds                    *prometheus.HistogramVec
 	startSeconds, sinceCreation, purely prometheus.Histogram
 	evictions                           *prometheus.CounterVec
+
+	imagesAsked, imagesMounted, imageErrors prometheus.Counter // of volumes
 }
 
 // New makes a set in which nothing has been measured.
@@ -61,6 +65,9 @@ func New() *Metrics {
 	m.purely = start("pod_start_sli_duration_seconds",
 		"From a pod's creation until it was running, without the time in which its images were pulled. Pods with init containers are not counted.")
 	m.evictions = counter("evictions", "Pods that were evicted for the node's sake, by what it was short of.", "eviction_signal")
+	m.imagesAsked = counter("image_volume_requested_total", "Mounts of images that containers asked for.").WithLabelValues()
+	m.imagesMounted = counter("image_volume_mounted_succeed_total", "Mounts of images that containers were made with.").WithLabelValues()
+	m.imageErrors = counter("image_volume_mounted_errors_total", "Mounts of images that kept containers from being made.").WithLabelValues()
 	return m
 }
 
@@ -98,11 +105,12 @@ const (
 )
 
 func containerType(p *corev1.Pod, name string) string {
-	if slices.ContainsFunc(p.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name }) {
+	switch _, kind := pod.Find(p, name); kind {
+	case pod.Init, pod.Sidecar:
 		return initContainer
-	}
-	if slices.ContainsFunc(p.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name }) {
+	case pod.Ephemeral:
 		return ephemeralContainer
+	case pod.Regular:
 	}
 	return regularContainer
 }
@@ -150,6 +158,7 @@ func (c *Pod) Done(a pod.Action, p *corev1.Pod, began time.Time, d pod.Done) {
 	case pod.Create:
 		m.containersStarted.WithLabelValues(containerType(p, a.Container)).Inc()
 		m.containerError(containerType(p, a.Container), d)
+		m.imageVolumes(float64(imageMounts(p, a.Container)), d)
 	case pod.Start:
 		m.containerError(containerType(p, a.Container), d)
 	}
@@ -158,6 +167,32 @@ func (c *Pod) Done(a pod.Action, p *corev1.Pod, began time.Time, d pod.Done) {
 func (m *Metrics) containerError(kind string, d pod.Done) {
 	if d.Err != nil {
 		m.containerErrors.WithLabelValues(kind, d.Reason).Inc()
+	}
+}
+
+// imageMounts are how many images a container mounts.
+func imageMounts(p *corev1.Pod, name string) (n int) {
+	c, _ := pod.Find(p, name)
+	if c == nil {
+		return 0
+	}
+	for _, m := range c.VolumeMounts {
+		if slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name && v.Image != nil }) {
+			n++
+		}
+	}
+	return n
+}
+
+// imageVolumes counts what became of the images that a container mounts. A container that could not be made for another
+// reason says nothing of them.
+func (m *Metrics) imageVolumes(n float64, d pod.Done) {
+	m.imagesAsked.Add(n)
+	switch {
+	case d.Err == nil:
+		m.imagesMounted.Add(n)
+	case strings.Contains(d.Err.Error(), errors.ErrImageVolumeMountFailed.Error()):
+		m.imageErrors.Add(n)
 	}
 }
 

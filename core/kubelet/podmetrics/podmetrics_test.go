@@ -4,6 +4,7 @@ package podmetrics_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
@@ -26,12 +28,18 @@ func ended(name string, code int32, reason string) corev1.ContainerStatus {
 func TestWhatIsCounted(t *testing.T) {
 	m := podmetrics.New()
 	c := podmetrics.Pod{Metrics: m}
-	p := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "side"}}, Containers: []corev1.Container{{Name: "main"}}}}
+	p := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "side"}}, Containers: []corev1.Container{{
+		Name: "main", VolumeMounts: []corev1.VolumeMount{{Name: "model"}, {Name: "model"}, {Name: "scratch"}},
+	}}, Volumes: []corev1.Volume{
+		{Name: "model", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "example.org/model:1"}}}, {Name: "scratch"},
+	}}}
 	failed := pod.Done{Err: errors.New("it does not work"), Reason: "RunContainerError"}
 	c.Done(pod.StartSandbox{}, p, time.Now(), pod.Done{})
 	c.Done(pod.StartSandbox{}, p, time.Now(), failed)
 	c.Done(pod.Create{Container: "side"}, p, time.Now(), pod.Done{})
 	c.Done(pod.Create{Container: "main"}, p, time.Now(), pod.Done{})
+	c.Done(pod.Create{Container: "main"}, p, time.Now(), failed)
+	c.Done(pod.Create{Container: "main"}, p, time.Now(), pod.Done{Err: fmt.Errorf("rpc error: %w: no room", crierrors.ErrImageVolumeMountFailed), Reason: "CreateContainerError"})
 	c.Done(pod.Start{Container: "main"}, p, time.Now(), failed)
 	c.Done(pod.Mount{}, p, time.Now(), failed) // nothing of the runtime's
 	before := &corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{ended("old", 1, "Error"), {Name: "new"}}}
@@ -46,21 +54,32 @@ func TestWhatIsCounted(t *testing.T) {
 # HELP kubelet_evictions Pods that were evicted for the node's sake, by what it was short of.
 # TYPE kubelet_evictions counter
 kubelet_evictions{eviction_signal="nodefs.available"} 1
+# HELP kubelet_image_volume_mounted_errors_total Mounts of images that kept containers from being made.
+# TYPE kubelet_image_volume_mounted_errors_total counter
+kubelet_image_volume_mounted_errors_total 2
+# HELP kubelet_image_volume_mounted_succeed_total Mounts of images that containers were made with.
+# TYPE kubelet_image_volume_mounted_succeed_total counter
+kubelet_image_volume_mounted_succeed_total 2
+# HELP kubelet_image_volume_requested_total Mounts of images that containers asked for.
+# TYPE kubelet_image_volume_requested_total counter
+kubelet_image_volume_requested_total 6
 # HELP kubelet_runtime_operations_errors_total What the runtime was asked to do, and did not.
 # TYPE kubelet_runtime_operations_errors_total counter
+kubelet_runtime_operations_errors_total{operation_type="create_container"} 2
 kubelet_runtime_operations_errors_total{operation_type="run_podsandbox"} 1
 kubelet_runtime_operations_errors_total{operation_type="start_container"} 1
 # HELP kubelet_runtime_operations_total What the runtime was asked to do.
 # TYPE kubelet_runtime_operations_total counter
-kubelet_runtime_operations_total{operation_type="create_container"} 2
+kubelet_runtime_operations_total{operation_type="create_container"} 4
 kubelet_runtime_operations_total{operation_type="run_podsandbox"} 2
 kubelet_runtime_operations_total{operation_type="start_container"} 1
 # HELP kubelet_started_containers_errors_total Containers that could not be made or started.
 # TYPE kubelet_started_containers_errors_total counter
-kubelet_started_containers_errors_total{code="RunContainerError",container_type="container"} 1
+kubelet_started_containers_errors_total{code="CreateContainerError",container_type="container"} 1
+kubelet_started_containers_errors_total{code="RunContainerError",container_type="container"} 2
 # HELP kubelet_started_containers_total Containers that were to be started.
 # TYPE kubelet_started_containers_total counter
-kubelet_started_containers_total{container_type="container"} 1
+kubelet_started_containers_total{container_type="container"} 3
 kubelet_started_containers_total{container_type="init_container"} 1
 # HELP kubelet_started_pods_errors_total Sandboxes of pods that could not be started.
 # TYPE kubelet_started_pods_errors_total counter

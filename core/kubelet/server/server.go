@@ -65,6 +65,8 @@ type Config struct {
 	Logger        *slog.Logger
 	// Metrics of the kubelets, beside what the server counts of their pods; nil: none.
 	Metrics prometheus.Gatherer
+	// SandboxImage is the image that sandboxes have; empty: it is not known.
+	SandboxImage string
 	// BodyTimeout is how long a body may take whose sender is not known yet, or may
 	// not do what it asks; 0 = 30s.
 	BodyTimeout time.Duration
@@ -79,7 +81,8 @@ type Server struct {
 	nodes  map[string]Node
 	before map[string]usage // of nodes, when a summary was asked for
 
-	queries chan struct{} // of machines' logs, that are being answered
+	queries  chan struct{} // of machines' logs, that are being answered
+	counting chan struct{} // has the one who reads cgroups
 }
 
 // New makes a Server; Run runs it.
@@ -93,7 +96,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.BodyTimeout == 0 {
 		cfg.BodyTimeout = 30 * time.Second
 	}
-	s := &Server{cfg: cfg, nodes: map[string]Node{}, before: map[string]usage{}, queries: make(chan struct{}, mostQueries)}
+	s := &Server{cfg: cfg, nodes: map[string]Node{}, before: map[string]usage{}, queries: make(chan struct{}, mostQueries), counting: make(chan struct{}, 1)}
 	if a, ok := cfg.Listener.Addr().(*net.TCPAddr); ok {
 		s.port = int32(a.Port) //nolint:gosec // a port
 	}
@@ -170,7 +173,7 @@ func (s *Server) Handler() http.Handler {
 	route("GET /stats/summary", "stats", s.summary)
 	route("GET /metrics", "metrics", s.metrics)
 	route("GET /metrics/resource", "metrics", s.resourceMetrics)
-	route("GET /metrics/cadvisor", "metrics", s.resourceMetrics)
+	route("GET /metrics/cadvisor", "metrics", s.cadvisorMetrics)
 	route("GET /metrics/probes", "metrics", s.probeMetrics)
 	route("POST "+reach.Path, "proxy", s.reach)
 	route("GET /configz", "configz", s.configz)

@@ -65,7 +65,7 @@ func (r *runtime) Ready(context.Context) error { return nil }
 
 func (r *runtime) Stats(context.Context) ([]*cri.PodSandboxStats, error) {
 	return []*cri.PodSandboxStats{{
-		Attributes: &cri.PodSandboxAttributes{Metadata: &cri.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: "u"}},
+		Attributes: &cri.PodSandboxAttributes{Id: "sb", Metadata: &cri.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: "u"}},
 		Linux: &cri.LinuxPodSandboxStats{
 			Cpu: &cri.CpuUsage{Timestamp: 1e9, UsageCoreNanoSeconds: &cri.UInt64Value{Value: 5e9}},
 			Memory: &cri.MemoryUsage{
@@ -188,6 +188,8 @@ type world struct {
 	http *http.Client
 	rt   *runtime
 	n1   *node
+
+	server *server.Server
 }
 
 // logs gives n1 a folder of its machine's logs.
@@ -206,7 +208,7 @@ func start(t *testing.T) *world {
 	}
 	s, err := server.New(server.Config{
 		Listener: l, TLS: &tls.Config{Certificates: certs.TLS.Certificates}, Authenticator: users{}, Authorizer: authorizer.AuthorizerFunc(may),
-		Metrics: podmetrics.New().Gatherer(), BodyTimeout: 300 * time.Millisecond,
+		Metrics: podmetrics.New().Gatherer(), BodyTimeout: 300 * time.Millisecond, SandboxImage: "pause:1",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +226,7 @@ func start(t *testing.T) *world {
 	})
 	w := &world{
 		t: t, url: "https://" + l.Addr().String(), http: &http.Client{Transport: tr},
-		rt: &runtime{log: "2026-01-02T03:04:05Z stdout F hello\n"},
+		server: s, rt: &runtime{log: "2026-01-02T03:04:05Z stdout F hello\n"},
 	}
 	w.n1 = &node{name: "n1", rt: w.rt, pods: []*corev1.Pod{aPod("p")}}
 	s.Add(w.n1)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
 
 // refusal is an answer other than a stream.
@@ -130,29 +131,13 @@ func portsOf(q url.Values) ([]int32, error) {
 }
 
 func hasContainer(p *corev1.Pod, name string) bool {
-	return ttyLookup(p, name) != nil
+	c, _ := pod.Find(p, name)
+	return c != nil
 }
 
 func ttyOf(p *corev1.Pod, name string) bool {
-	c := ttyLookup(p, name)
+	c, _ := pod.Find(p, name)
 	return c != nil && c.TTY
-}
-
-func ttyLookup(p *corev1.Pod, name string) *corev1.Container {
-	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if e := &p.Spec.EphemeralContainers[i]; e.Name == name {
-			c := corev1.Container(e.EphemeralContainerCommon)
-			return &c
-		}
-	}
-	return nil
 }
 
 func statusOf(p *corev1.Pod, name string) *corev1.ContainerStatus {

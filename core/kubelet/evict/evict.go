@@ -49,18 +49,12 @@ type Choice struct {
 	Message string
 }
 
-// Shortage of a resource on the node.
-type Shortage struct {
-	Resource             corev1.ResourceName
-	Threshold, Available resource.Quantity
-}
-
 // worthwhile is the least that a pod gives back of what the node is short of: a disk that others filled does not get emptier
 // by the end of all pods that hold next to nothing.
 var worthwhile = map[corev1.ResourceName]int64{corev1.ResourceEphemeralStorage: 1 << 20, node.Inodes: 100}
 
 // Choose the pod that goes; nil if none may, or none would help.
-func Choose(s Shortage, pods []Usage) *Choice {
+func Choose(s node.Short, pods []Usage) *Choice {
 	var may []Usage
 	for _, u := range pods {
 		if !Critical(u.Pod) && u.total() >= worthwhile[s.Resource] {
@@ -106,7 +100,7 @@ func priority(p *corev1.Pod) int32 {
 }
 
 // message in upstream's words.
-func message(s Shortage, u *Usage) string {
+func message(s node.Short, u *Usage) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "The node was low on resource: %v. Threshold quantity: %s, available: %s. ", s.Resource, s.Threshold.String(),
 		s.Available.String())

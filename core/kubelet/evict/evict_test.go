@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/evict"
+	"github.com/wasmplane/wasmplane/core/kubelet/node"
 )
 
 func usage(name string, used, asked int64, priority int32) evict.Usage {
@@ -25,7 +26,7 @@ func usage(name string, used, asked int64, priority int32) evict.Usage {
 }
 
 func TestWhoGoesFirst(t *testing.T) {
-	s := evict.Shortage{Resource: corev1.ResourceMemory, Threshold: resource.MustParse("100Mi"), Available: resource.MustParse("50Mi")}
+	s := node.Short{Resource: corev1.ResourceMemory, Threshold: resource.MustParse("100Mi"), Available: resource.MustParse("50Mi")}
 	const mi = 1 << 20
 	for _, c := range []struct {
 		name string

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"time"
 
@@ -15,20 +16,28 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 )
 
+// Limits say when images go that nothing uses.
+type Limits struct {
+	// High is the percentage of the disk above which they go, Low the one at
+	// which it stops (85 and 80 if zero).
+	High, Low uint64
+	// MinAge is how long an image stays after it was first seen (2 minutes if zero).
+	MinAge time.Duration
+	// MaxAge is how long an image may be unused before it goes, however much room there is; it counts from when it was
+	// first seen at the earliest. Zero: for ever.
+	MaxAge time.Duration
+}
+
 // Collector removes images that nothing uses when the disk fills up, those unused
-// longest first.
+// longest first, and those that have not been used for too long.
 type Collector struct {
+	Limits
 	// Images of the node.
 	Images engine.Images
 	// InUse answers the IDs of the images that containers use.
 	InUse func(ctx context.Context) (map[string]bool, error)
 	// Disk answers how much of the disk is used.
 	Disk func(ctx context.Context) (used, total uint64, err error)
-	// High is the percentage of the disk above which images go, Low the one at
-	// which it stops (85 and 80 if zero).
-	High, Low uint64
-	// MinAge is how long an image stays after it was first seen (2 minutes if zero).
-	MinAge time.Duration
 
 	seen map[string]sighting
 }
@@ -42,6 +51,8 @@ func (c *Collector) Collect(ctx context.Context, now time.Time) (removed []strin
 	if err != nil {
 		return nil, err
 	}
+	aged, agedErr := c.removeAged(ctx, now, list)
+	defer func() { removed, err = append(aged, removed...), errors.Join(agedErr, err) }()
 	used, total, err := c.Disk(ctx)
 	if err != nil || total == 0 || used*100/total < high {
 		return nil, err
@@ -51,6 +62,23 @@ func (c *Collector) Collect(ctx context.Context, now time.Time) (removed []strin
 	if left := used - min(used, freed); left > target {
 		err = errors.Join(err, fmt.Errorf("the disk is %d%% full and all images that may go are gone: %d bytes are still too many", left*100/total, left-target))
 	}
+	return removed, err
+}
+
+// removeAged removes images that have not been used for too long.
+func (c *Collector) removeAged(ctx context.Context, now time.Time, list []*cri.Image) ([]string, error) {
+	if c.MaxAge <= 0 {
+		return nil, nil
+	}
+	aged := slices.DeleteFunc(slices.Clone(list), func(img *cri.Image) bool {
+		s := c.seen[img.Id]
+		last := s.used
+		if last.Before(s.first) {
+			last = s.first
+		}
+		return now.Sub(last) <= c.MaxAge
+	})
+	removed, _, err := c.remove(ctx, now, aged, math.MaxUint64)
 	return removed, err
 }
 
@@ -80,8 +108,8 @@ func (c *Collector) remove(
 		if freed >= enough {
 			break
 		}
-		s := c.seen[img.Id]
-		if s.used.Equal(now) || now.Sub(s.first) < minAge || img.Pinned {
+		s, there := c.seen[img.Id]
+		if !there || s.used.Equal(now) || now.Sub(s.first) < minAge || img.Pinned {
 			continue
 		}
 		if err := c.Images.RemoveImage(ctx, &cri.ImageSpec{Image: img.Id}); err != nil {

@@ -265,3 +265,41 @@ func TestUnusedImagesGoWhenTheDiskFills(t *testing.T) {
 		t.Errorf("99 percent: %s", got)
 	}
 }
+
+// What nothing has used for too long goes, however much room there is. What a container uses does not, nor what is pinned.
+func TestImagesThatAreTooOldGo(t *testing.T) {
+	s := &store{images: map[string]*cri.Image{}}
+	for _, n := range []string{"never", "once", "used", "pinned"} {
+		s.images[n] = &cri.Image{Id: n, Size: 10, Pinned: n == "pinned"}
+	}
+	inUse := map[string]bool{"used": true, "once": true}
+	c := &pull.Collector{
+		Limits: pull.Limits{MaxAge: time.Hour},
+		Images: s, InUse: func(context.Context) (map[string]bool, error) { return inUse, nil },
+		Disk: func(context.Context) (uint64, uint64, error) { return 1, 100, nil },
+	}
+	began := time.Now()
+	for _, look := range []struct {
+		after time.Duration
+		want  string
+	}{
+		{0, ""},
+		{30 * time.Minute, ""},
+		{time.Hour, ""},
+		{time.Hour + time.Second, "never"},
+		{90 * time.Minute, ""},
+		{90*time.Minute + time.Second, "once"},
+		{24 * time.Hour, ""},
+	} {
+		removed, err := c.Collect(t.Context(), began.Add(look.after))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(removed, " "); got != look.want {
+			t.Errorf("after %v %q went, want %q", look.after, got, look.want)
+		}
+		if look.after == 30*time.Minute {
+			delete(inUse, "once")
+		}
+	}
+}

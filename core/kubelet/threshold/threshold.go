@@ -9,7 +9,6 @@ package threshold
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -56,22 +55,16 @@ type Set map[string]Limit
 
 // Parse limits on top of the defaults. "0%" switches a signal off.
 func Parse(limits map[string]string) (Set, error) {
-	known := Defaults()
-	set := Set{}
-	for _, signal := range slices.Sorted(maps.Keys(limits)) {
-		if _, ok := known[signal]; !ok {
-			return nil, fmt.Errorf("unknown signal %q: expected one of %s", signal, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
-		}
+	set, err := parseAll(limits)
+	if err != nil {
+		return nil, err
 	}
-	maps.Copy(known, limits)
-	for signal, text := range known {
-		limit, err := parse(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", signal, err)
-		}
-		set[signal] = limit
+	usual, err := parseAll(Defaults())
+	if err != nil {
+		return nil, err
 	}
-	return set, nil
+	maps.Copy(usual, set)
+	return usual, nil
 }
 
 func parse(text string) (Limit, error) {

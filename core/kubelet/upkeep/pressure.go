@@ -4,6 +4,7 @@ package upkeep
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +15,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
 
-// patience is how long the end of an evicted pod is waited for before another goes.
+// patience is how long the end of an evicted pod is waited for before another goes, beyond the time that it was given.
 const patience = 2 * time.Minute
 
 // signals by what is short.
@@ -25,15 +26,20 @@ var signals = map[corev1.ResourceName]string{
 
 // relieve evicts pods that took more local storage than they may, and, while the
 // node is short of something, one pod at a time: what one gives back is to be seen
-// before another goes. Where the disk is short, images that nothing uses go first.
+// before another goes. Where the disk is short, containers that have ended and images that nothing uses go first.
 func (k *Keeper) relieve(ctx context.Context, now time.Time) {
 	k.bound(ctx)
+	// Asked before the facts: those of a moment at which a pod had not ended yet say nothing of what it gives back.
+	ending := k.cfg.Pods.Evicting()
 	facts, err := k.cfg.Host.Facts(ctx)
-	if err != nil || len(facts.Short) == 0 || k.waits(now) {
+	if err != nil {
 		return
 	}
 	for _, s := range facts.Short {
-		if ofDisk(s.Resource) && k.images != nil && k.removeImages(ctx, now) {
+		if ending && k.waits(now, s) {
+			continue
+		}
+		if ofDisk(s.Resource) && (k.removeDead(ctx) || k.images != nil && k.removeImages(ctx, now)) {
 			return
 		}
 		usage, err := k.usage(ctx, s.Resource)
@@ -42,12 +48,24 @@ func (k *Keeper) relieve(ctx context.Context, now time.Time) {
 				"resource", s.Resource, "error", err)
 			return
 		}
-		if c := evict.Choose(evict.Shortage(s), usage); c != nil {
-			k.evicted = now
-			k.evict(c.Pod.UID, signals[s.Resource], c.Message)
-			return
+		for c := evict.Choose(s, usage); c != nil; c = evict.Choose(s, usage) {
+			if n := grace(s, c.Pod); k.evict(c.Pod.UID, signals[s.Resource], c.Message, n) {
+				k.evicted, k.grace = now, n
+				return
+			}
+			// It goes already, and is too slow: another has to.
+			usage = slices.DeleteFunc(usage, func(u evict.Usage) bool { return u.Pod.UID == c.Pod.UID })
 		}
 	}
+}
+
+// grace of a pod, in seconds: its own, as far as the shortage has time for it.
+func grace(s node.Short, p *corev1.Pod) int64 {
+	n := int64(s.Grace / time.Second)
+	if own := p.Spec.TerminationGracePeriodSeconds; own != nil {
+		n = min(n, *own)
+	}
+	return max(n, atOnce)
 }
 
 // ofDisk tells resources that a file system has.
@@ -55,10 +73,13 @@ func ofDisk(name corev1.ResourceName) bool {
 	return name == corev1.ResourceEphemeralStorage || name == node.Inodes
 }
 
-// waits tells whether an evicted pod has not yet given back what it had. One that does not end does not keep the others
-// for ever.
-func (k *Keeper) waits(now time.Time) bool {
-	return now.Sub(k.evicted) < patience && k.cfg.Pods.Evicting()
+// waits tells whether an evicted pod that has not ended is waited for. One that does not end does not keep the others
+// for ever, and a shortage that has no time does not wait for one that was given some.
+func (k *Keeper) waits(now time.Time, s node.Short) bool {
+	if s.Grace == 0 && k.grace > atOnce {
+		return false
+	}
+	return now.Sub(k.evicted) < patience+time.Duration(k.grace-atOnce)*time.Second
 }
 
 // removeImages makes room on the disk, and reports whether there was something to remove.

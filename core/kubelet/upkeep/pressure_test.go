@@ -37,8 +37,8 @@ type crowd struct {
 
 func (c *crowd) Evicting() bool { return c.ending }
 
-func (c *crowd) Evict(uid types.UID, msg string) bool {
-	c.pods.Evict(uid, msg)
+func (c *crowd) Evict(uid types.UID, msg string, grace int64) bool {
+	c.pods.Evict(uid, msg, grace)
 	c.ending = true
 	c.running = slices.DeleteFunc(c.running, func(p *corev1.Pod) bool { return p.UID == uid })
 	return true
@@ -146,6 +146,60 @@ func TestWhoDoesNotEndIsNotWaitedForForEver(t *testing.T) {
 		if len(p.evicted) != c.want {
 			t.Errorf("after %v %d were evicted, want %d", c.after, len(p.evicted), c.want)
 		}
+	}
+}
+
+// slowly is pods that are given time to end, and take longer.
+type slowly struct {
+	pods
+	went  []types.UID
+	grace []int64
+}
+
+func (s *slowly) Evicting() bool { return len(s.went) > 0 }
+
+func (s *slowly) Evict(uid types.UID, _ string, grace int64) bool {
+	if slices.Contains(s.went, uid) {
+		return false
+	}
+	s.went, s.grace = append(s.went, uid), append(s.grace, grace)
+	return true
+}
+
+// A pod that goes for a soft limit has its own time, up to a longest one. Others wait for it that long, but not for a hard limit.
+func TestSoftLimitsGiveTime(t *testing.T) {
+	s := &slowly{}
+	r := &runtime{}
+	for i, uid := range []string{"a", "b", "c", "d"} {
+		p := limited(uid, "")
+		own := []int64{3600, 3600, 5, 0}[i]
+		p.Spec.TerminationGracePeriodSeconds = &own
+		s.running = append(s.running, p)
+		r.stats = append(r.stats, remembers(uid, uint64(100-i)))
+	}
+	m := &machine{}
+	k := New(Config{Pods: s, Engine: r, Host: struct{ node.Host }{m}, Logger: slog.New(slog.DiscardHandler)})
+	began := time.Now()
+	for _, c := range []struct {
+		after, grace time.Duration // grace of the shortage
+		want         []int64       // that those were given who went
+	}{
+		{0, 10 * time.Minute, []int64{600}},
+		{11 * time.Minute, 10 * time.Minute, []int64{600}},
+		{12 * time.Minute, 10 * time.Minute, []int64{600, 600}}, // the first goes already
+		{12*time.Minute + time.Second, 0, []int64{600, 600, 1}},
+		{13 * time.Minute, 0, []int64{600, 600, 1}}, // nobody gave that one time
+		{20 * time.Minute, 10 * time.Minute, []int64{600, 600, 1, 1}},
+		{50 * time.Minute, 10 * time.Minute, []int64{600, 600, 1, 1}}, // all go
+	} {
+		m.short = []node.Short{{Resource: corev1.ResourceMemory, Grace: c.grace}}
+		k.relieve(t.Context(), began.Add(c.after))
+		if !slices.Equal(s.grace, c.want) {
+			t.Errorf("after %v they were given %v, want %v", c.after, s.grace, c.want)
+		}
+	}
+	if want := []types.UID{"a", "b", "c", "d"}; !slices.Equal(s.went, want) {
+		t.Errorf("%v went, want %v", s.went, want)
 	}
 }
 

@@ -35,7 +35,7 @@ func (k *Keeper) bound(ctx context.Context) {
 	var limited []*corev1.Pod
 	for _, p := range k.cfg.Pods.Running() {
 		if msg := k.volumeOver(ctx, p); msg != "" {
-			k.evict(p.UID, "emptydirfs.limit", msg)
+			k.evict(p.UID, "emptydirfs.limit", msg, atOnce)
 		} else if _, ok := evict.StorageLimit(p); ok && !evict.Critical(p) {
 			limited = append(limited, p)
 		}
@@ -53,7 +53,7 @@ func (k *Keeper) bound(ctx context.Context) {
 	logs := k.cfg.Pods.Logs()
 	for _, p := range limited {
 		if msg := evict.OverStorage(k.disk(ctx, p, stats[p.UID], logs, bytes)); msg != "" {
-			k.evict(p.UID, "ephemeralpodfs.limit", msg)
+			k.evict(p.UID, "ephemeralpodfs.limit", msg, atOnce)
 		}
 	}
 }

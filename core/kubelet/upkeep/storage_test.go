@@ -25,14 +25,16 @@ import (
 type pods struct {
 	Pods
 	running []*corev1.Pod
+	ended   []*corev1.Pod
 	logs    map[string]string
 	evicted map[types.UID]string
 }
 
 func (p *pods) Running() []*corev1.Pod  { return p.running }
+func (p *pods) Ended() []*corev1.Pod    { return p.ended }
 func (p *pods) Logs() map[string]string { return p.logs }
 
-func (p *pods) Evict(uid types.UID, msg string) bool {
+func (p *pods) Evict(uid types.UID, msg string, _ int64) bool {
 	p.evicted[uid] = msg
 	return true
 }
@@ -43,6 +45,8 @@ type runtime struct {
 	err   error
 	asked int
 }
+
+func (r *runtime) ListContainers(context.Context) ([]*cri.Container, error) { return nil, nil }
 
 func (r *runtime) Stats(context.Context) ([]*cri.PodSandboxStats, error) {
 	r.asked++

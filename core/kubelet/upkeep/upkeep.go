@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package upkeep does a node's housekeeping, now and then: it keeps the logs of containers
-// within bounds, removes images that nothing uses when the disk fills up, and has pods
+// within bounds, removes images that nothing uses when the disk fills up or they get too old, and has pods
 // evicted that took more local storage than they may, or while the node is short of
 // something.
 package upkeep
@@ -34,15 +34,18 @@ const (
 type Pods interface {
 	// Running are those that have not ended and are not being deleted.
 	Running() []*corev1.Pod
+	// Ended are those that have ended all of their containers, and are not being deleted.
+	Ended() []*corev1.Pod
 	// Logs are the files of the containers that run, by the containers' IDs.
 	Logs() map[string]string
 	// Evicting tells whether a pod that was evicted still has something of the node: a container, or a volume.
 	Evicting() bool
-	// Evict ends a pod, and reports whether it does; one that is being deleted, or was evicted, ends anyway.
-	Evict(uid types.UID, message string) bool
+	// Evict ends a pod within so many seconds, and reports whether it does; one that is being deleted, or was evicted, ends
+	// anyway.
+	Evict(uid types.UID, message string, grace int64) bool
 }
 
-// Config of a Keeper. All but Every, Rotation and the percentages are required.
+// Config of a Keeper. All but Every, Rotation and Images are required.
 type Config struct {
 	Pods   Pods
 	Engine engine.Engine
@@ -53,9 +56,8 @@ type Config struct {
 	Every time.Duration
 	// Rotation bounds what containers' logs take.
 	Rotation logs.Rotation
-	// ImagesHigh and ImagesLow are how full the disk may be, in percent, before images
-	// that nothing uses go, and how full it is then to be (85 and 80 if zero).
-	ImagesHigh, ImagesLow uint64
+	// Images says when images go that nothing uses.
+	Images pull.Limits
 	// Metrics count evictions; nil: nobody does.
 	Metrics *podmetrics.Metrics
 	Logger  *slog.Logger
@@ -67,6 +69,7 @@ type Keeper struct {
 	images  *pull.Collector // nil: the host does not know its disk
 	meter   meter
 	evicted time.Time // when a pod had to go for the node's sake, the last time
+	grace   int64     // that it was given, in seconds
 
 	wanted   chan struct{} // somebody wants to know what pods take of the disk
 	surveyed atomic.Pointer[diskusage.Pods]
@@ -79,7 +82,7 @@ func New(cfg Config) *Keeper {
 	}
 	k := &Keeper{cfg: cfg, wanted: make(chan struct{}, 1)}
 	if d, ok := cfg.Host.(disk); ok {
-		k.images = &pull.Collector{Images: cfg.Engine, Disk: d.Disk, High: cfg.ImagesHigh, Low: cfg.ImagesLow, InUse: k.imagesInUse}
+		k.images = &pull.Collector{Images: cfg.Engine, Disk: d.Disk, Limits: cfg.Images, InUse: k.imagesInUse}
 	}
 	return k
 }
@@ -123,7 +126,7 @@ func (k *Keeper) loop(ctx context.Context, do func(ctx context.Context, now time
 
 func (k *Keeper) collect(ctx context.Context, now time.Time) {
 	removed, err := k.images.Collect(ctx, now)
-	k.reportImages(ctx, "images that nothing uses were removed: the disk was filling up", removed, err)
+	k.reportImages(ctx, "images that nothing uses were removed: the disk was filling up, or they were too old", removed, err)
 }
 
 func (k *Keeper) reportImages(ctx context.Context, message string, removed []string, err error) {
@@ -135,11 +138,17 @@ func (k *Keeper) reportImages(ctx context.Context, message string, removed []str
 	}
 }
 
-// evict a pod because of a signal, by upstream's name. Of one that is to go already nothing more is counted.
-func (k *Keeper) evict(uid types.UID, signal, message string) {
-	if k.cfg.Pods.Evict(uid, message) {
-		k.cfg.Metrics.Evicted(signal)
+// atOnce is the grace of pods that are killed, in seconds.
+const atOnce = 1
+
+// evict a pod because of a signal, by upstream's name, and report whether it goes for that. Of one that is to go already
+// nothing more is counted.
+func (k *Keeper) evict(uid types.UID, signal, message string, grace int64) bool {
+	if !k.cfg.Pods.Evict(uid, message, grace) {
+		return false
 	}
+	k.cfg.Metrics.Evicted(signal)
+	return true
 }
 
 func (k *Keeper) imagesInUse(ctx context.Context) (map[string]bool, error) {

@@ -27,9 +27,12 @@ const (
 
 // podCgroup is the cgroup of a container, in version 1 or 2.
 type podCgroup interface {
-	// directory is what a process can be started in; empty where it has to be moved (enter).
+	// directory is what a process is started in, in version 2; empty where the machine has nothing of that.
 	directory() string
-	enter(pid int) error
+	// join moves this thread, so that a process which it makes is in there too (version 1).
+	join() error
+	// begin sets the first limits, if they were not to hold for that thread.
+	begin() error
 	pids() ([]int, error)
 	stat() (any, error)
 	limit(res *specs.LinuxResources) error
@@ -61,11 +64,11 @@ func newCgroup(path string, res *specs.LinuxResources) (podCgroup, error) {
 	}
 	// There is no device in a cell. Should one come to be there, it cannot be opened.
 	limits.Devices = []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
-	made, err := cgroup1.New(cgroup1.StaticPath(path), limits)
+	made, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{HugepageLimits: limits.HugepageLimits})
 	if err != nil {
 		return nil, err
 	}
-	c := legacyCgroup{path, made}
+	c := legacyCgroup{path, made, limits}
 	if cgroups.Mode() == cgroups.Hybrid {
 		if err := os.MkdirAll(filepath.Join(cgroupBeside, path), 0o755); err != nil {
 			return c, err
@@ -90,7 +93,7 @@ func loadCgroup(path string) (podCgroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	return legacyCgroup{path, found}, nil
+	return legacyCgroup{path: path, c: found}, nil
 }
 
 // killAll ends the processes in a cgroup, and waits for it.
@@ -137,7 +140,8 @@ type unifiedCgroup struct {
 }
 
 func (c unifiedCgroup) directory() string    { return filepath.Join(cgroupTop, c.path) }
-func (unifiedCgroup) enter(int) error        { return nil } // it was started there
+func (unifiedCgroup) join() error            { return nil }
+func (unifiedCgroup) begin() error           { return nil } // they hold since it was made
 func (c unifiedCgroup) stat() (any, error)   { return c.m.Stat() }
 func (c unifiedCgroup) outOfMemory() bool    { return killedForMemory(c.directory(), "memory.events") }
 func (c unifiedCgroup) pids() ([]int, error) { return processes(c.directory()) }
@@ -164,19 +168,32 @@ func (c unifiedCgroup) unified(res *specs.LinuxResources) error {
 
 // legacyCgroup is one of version 1: a directory for each controller, and one of version 2 without limits where the machine has that beside.
 type legacyCgroup struct {
-	path string
-	c    cgroup1.Cgroup
+	path  string
+	c     cgroup1.Cgroup
+	first *specs.LinuxResources
 }
 
-func (legacyCgroup) directory() string { return "" }
-
-func (c legacyCgroup) enter(pid int) error {
-	if err := c.c.AddProc(uint64(pid)); err != nil {
-		return err
+func (c legacyCgroup) directory() string {
+	if cgroups.Mode() != cgroups.Hybrid {
+		return ""
 	}
-	procs := filepath.Join(cgroupBeside, c.path, "cgroup.procs")
-	return gone(writeExisting(procs, strconv.Itoa(pid)))
+	return filepath.Join(cgroupBeside, c.path)
 }
+
+// join moves the thread itself. For a process, by its number, the kernel would wait until all others are out of the way (a grace
+// period of RCU): 5 to 20 ms for each container of the node, one after the other.
+func (c legacyCgroup) join() error {
+	for _, dir := range c.directories() {
+		if err := writeExisting(filepath.Join(dir, "tasks"), "0"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin sets all limits but those of huge pages: under a small share of a processor the thread that begins the process would
+// keep this one waiting, and under a small limit of memory it could not begin it.
+func (c legacyCgroup) begin() error { return c.c.Update(c.first) }
 
 func (c legacyCgroup) stat() (any, error) { return c.c.Stat(cgroup1.IgnoreNotExist) }
 

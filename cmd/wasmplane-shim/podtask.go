@@ -24,6 +24,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/plugins/workload/cell"
 )
 
@@ -204,12 +205,14 @@ func (t *podTask) start(engine string, box podSandbox, track func(begin func() e
 		defer cgroup.Close()
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
 	}
-	err = track(func() error {
-		if err := inNetwork(box, cmd.Start); err != nil {
-			return err
-		}
-		t.cmd, t.pid, t.gate = cmd, cmd.Process.Pid, gate
-		return nil
+	err = t.onThread(box, func() error {
+		return track(func() error {
+			if err := cmd.Start(); err != nil {
+				return err
+			}
+			t.cmd, t.pid, t.gate = cmd, cmd.Process.Pid, gate
+			return nil
+		})
 	})
 	if err != nil {
 		return errors.Join(err, gate.Close())
@@ -217,14 +220,14 @@ func (t *podTask) start(engine string, box podSandbox, track func(begin func() e
 	return nil
 }
 
-// configure puts the process into its cgroup, and tells it what it is. It does nothing before that.
+// configure sets the process' limits, and tells it what it is. It does nothing before that.
 func (t *podTask) configure(c process, p *specs.Process) error {
 	text, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	if err := t.cgroup.enter(t.pid); err != nil {
-		return fmt.Errorf("enter its cgroup: %w", err)
+	if err := t.cgroup.begin(); err != nil {
+		return fmt.Errorf("set the limits of its cgroup: %w", err)
 	}
 	if p.OOMScoreAdj != nil {
 		// Without the right to lower it, it stays what the shim's is.
@@ -236,36 +239,42 @@ func (t *podTask) configure(c process, p *specs.Process) error {
 	return nil
 }
 
-// inNetwork calls start on a thread in the pod's network namespace, of which a process that it makes is then.
-func inNetwork(box podSandbox, start func() error) error {
-	if box.Netns == "" {
-		return start()
+// onThread calls begin on a thread of its own, in the container's cgroup and the pod's network, and without the capabilities that no
+// engine needs: a process that it makes inherits all that. The thread ends with it.
+func (t *podTask) onThread(box podSandbox, begin func() error) error {
+	return <-run.Go("begin of a container", func() error {
+		goruntime.LockOSThread() // and not unlocked again: Go ends the thread with its goroutine
+		if unix.Gettid() != os.Getpid() {
+			return t.inside(box, begin)
+		}
+		// But not the first thread. Another one is taken while this goroutine holds that.
+		defer goruntime.UnlockOSThread()
+		return t.onThread(box, begin)
+	})
+}
+
+// inside takes this thread into the container's cgroup and the pod's network.
+func (t *podTask) inside(box podSandbox, begin func() error) error {
+	if err := t.cgroup.join(); err != nil {
+		return fmt.Errorf("enter the container's cgroup: %w", err)
 	}
-	ns, err := os.Open(box.Netns)
-	if err != nil {
-		return fmt.Errorf("find the pod's network: %w", err)
+	if box.Netns != "" {
+		ns, err := os.Open(box.Netns)
+		if err != nil {
+			return fmt.Errorf("find the pod's network: %w", err)
+		}
+		defer ns.Close()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("join the pod's network: %w", err)
+		}
+		if err := sysctls(box.Sysctls); err != nil {
+			return err
+		}
 	}
-	defer ns.Close()
-	goruntime.LockOSThread()
-	own, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		goruntime.UnlockOSThread()
+	if err := cell.Bound(); err != nil {
 		return err
 	}
-	defer own.Close()
-	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-		goruntime.UnlockOSThread()
-		return fmt.Errorf("join the pod's network: %w", err)
-	}
-	err = sysctls(box.Sysctls)
-	if err == nil {
-		err = start()
-	}
-	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back != nil {
-		return errors.Join(err, back) // the thread stays locked, and ends with its goroutine
-	}
-	goruntime.UnlockOSThread()
-	return err
+	return begin()
 }
 
 // sysctls are set as in any pod: a module may listen on every port. Those of IPC concern nothing that a module has.

@@ -6,17 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
-	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // execute does what a machine asked for and answers how it ended.
@@ -48,6 +46,8 @@ func (w *worker) execute(ctx context.Context, p *corev1.Pod, a pod.Action) pod.D
 		return w.grant(p)
 	case pod.Resize:
 		return w.resize(ctx, p, a)
+	case pod.Bound:
+		return w.reshape(ctx, p, "pod.resize", "", func(ctx context.Context) error { return w.rebound(ctx, p, a) })
 	case pod.Teardown:
 		return w.runStep(ctx, "teardown", p, w.teardown)
 	case pod.Delete:
@@ -80,20 +80,6 @@ func plain(err error) string {
 
 func gone(err error) bool { return grpcstatus.Code(err) == codes.NotFound }
 
-// retryForbidden tries again for a moment when the API forbids: a node may read what
-// its pods refer to, and the API's authorizer may learn of a pod a little later
-// than the node does.
-func retryForbidden(ctx context.Context, try func() error) error {
-	const attempts = 9 // some 1.3 s
-	retry := run.Backoff{First: 5 * time.Millisecond, Longest: time.Second}
-	for n := 1; ; n++ {
-		err := try()
-		if !apierrors.IsForbidden(err) || n == attempts || !retry.Wait(ctx) {
-			return err
-		}
-	}
-}
-
 func (w *worker) admit(ctx context.Context, p *corev1.Pod) pod.Done {
 	v, err := w.owner.admit(ctx, p)
 	if err != nil {
@@ -120,7 +106,7 @@ func (w *worker) mount(ctx context.Context, p *corev1.Pod) pod.Done {
 		w.mu.Lock()
 		w.place = place
 		w.mu.Unlock()
-		err = retryForbidden(ctx, func() error { return w.cfg.Volumes.Mount(ctx, p) })
+		err = objects.RetryForbidden(ctx, func() error { return w.cfg.Volumes.Mount(ctx, p) })
 		if err != nil && ctx.Err() == nil {
 			w.event(p, "", corev1.EventTypeWarning, reasonOf(err, "FailedMount"), err.Error())
 		}

@@ -12,33 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
-
-func container(p *corev1.Pod, name string) (*corev1.Container, pod.Kind) {
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; c.Name == name {
-			if pod.IsSidecar(c) {
-				return c, pod.Sidecar
-			}
-			return c, pod.Init
-		}
-	}
-	for i := range p.Spec.Containers {
-		if c := &p.Spec.Containers[i]; c.Name == name {
-			return c, pod.Regular
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if p.Spec.EphemeralContainers[i].Name == name {
-			c := corev1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-			return &c, pod.Ephemeral
-		}
-	}
-	return nil, 0
-}
 
 // strayKiller is an optional power of a Host: to end the processes of a container that
 // the runtime reports as dead. The runtime can be wrong: where a start was cut off,
@@ -48,7 +26,7 @@ type strayKiller interface {
 }
 
 func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Done {
-	c, kind := container(p, a.Container)
+	c, kind := pod.Find(p, a.Container)
 	if c == nil {
 		return pod.Done{Err: errors.New("no such container"), Reason: "CreateContainerConfigError", Message: "no such container"}
 	}
@@ -66,7 +44,7 @@ func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Do
 		return pod.Done{Err: err, Reason: reason, Message: plain(err)}
 	}
 	var cfg *cri.ContainerConfig
-	err := retryForbidden(ctx, func() (err error) {
+	err := objects.RetryForbidden(ctx, func() (err error) {
 		cfg, err = w.containerConfig(ctx, p, c, kind, a)
 		return err
 	})
@@ -220,7 +198,7 @@ func (w *worker) podIP() string {
 }
 
 func (w *worker) postStart(ctx context.Context, p *corev1.Pod, a pod.PostStart) pod.Done {
-	c, _ := container(p, a.Container)
+	c, _ := pod.Find(p, a.Container)
 	if c == nil || c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return pod.Done{}
 	}
@@ -239,7 +217,7 @@ func (w *worker) postStart(ctx context.Context, p *corev1.Pod, a pod.PostStart) 
 
 func (w *worker) kill(ctx context.Context, p *corev1.Pod, a pod.Kill) pod.Done {
 	ctx, span := w.span(ctx, "container.stop", p, attribute.String("k8s.container.name", a.Container))
-	c, _ := container(p, a.Container)
+	c, _ := pod.Find(p, a.Container)
 	if !a.NoHook {
 		w.event(p, a.Container, corev1.EventTypeNormal, "Killing", a.Message)
 	}

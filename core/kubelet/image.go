@@ -19,7 +19,7 @@ import (
 )
 
 func (w *worker) pull(ctx context.Context, p *corev1.Pod, a pod.Pull) pod.Done {
-	c, _ := container(p, a.Container)
+	c, _ := pod.Find(p, a.Container)
 	if c == nil {
 		return pod.Done{Err: errors.New("no such container")}
 	}

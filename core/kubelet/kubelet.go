@@ -99,9 +99,8 @@ type Config struct {
 	Metrics *podmetrics.Metrics
 	// LogRotation bounds what containers' logs take.
 	LogRotation logs.Rotation
-	// ImagesHigh and ImagesLow are how full the disk may be, in percent, before images
-	// that nothing uses go, and how full it is then to be (85 and 80 if zero).
-	ImagesHigh, ImagesLow uint64
+	// Images says when images go that nothing uses.
+	Images pull.Limits
 	// ParallelPulls bounds pulls of images (5 if zero).
 	ParallelPulls int
 	Logger        *slog.Logger
@@ -190,7 +189,7 @@ func New(cfg Config) (*Kubelet, error) {
 	k.probes = probe.NewManager(cfg.Handler, k.probed, k.probeEvent, k.log)
 	k.upkeep = upkeep.New(upkeep.Config{
 		Pods: population{k}, Engine: cfg.Engine, Host: cfg.Host, Volumes: cfg.Volumes, Every: cfg.Upkeep, Rotation: cfg.LogRotation,
-		ImagesHigh: cfg.ImagesHigh, ImagesLow: cfg.ImagesLow, Metrics: cfg.Metrics, Logger: k.log,
+		Images: cfg.Images, Metrics: cfg.Metrics, Logger: k.log,
 	})
 	nc := cfg.Node
 	nc.Name, nc.Client, nc.Logger = cfg.NodeName, cfg.Client, k.log

@@ -13,6 +13,7 @@ import (
 	otelcodes "go.opentelemetry.io/otel/codes"
 	oteltrace "go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -70,7 +71,7 @@ func (k *parts) event(p *corev1.Pod, containerName, kind, reason, message string
 		ResourceVersion: p.ResourceVersion,
 	}
 	if containerName != "" {
-		if c, kd := container(p, containerName); c != nil {
+		if c, kd := pod.Find(p, containerName); c != nil {
 			field := map[pod.Kind]string{
 				pod.Init: "initContainers", pod.Sidecar: "initContainers", pod.Regular: "containers",
 				pod.Ephemeral: "ephemeralContainers",
@@ -79,6 +80,12 @@ func (k *parts) event(p *corev1.Pod, containerName, kind, reason, message string
 		}
 	}
 	k.rec.Event(ref, kind, reason, message)
+}
+
+// NodeEvent records an event about the node, once the kubelet runs.
+func (k *parts) NodeEvent(kind, reason, message string) {
+	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: k.cfg.NodeName, UID: types.UID(k.cfg.NodeName)}
+	k.rec.Event(node, kind, reason, message)
 }
 
 // probeEvent records what a probe found.

@@ -27,14 +27,37 @@ func (k *Kubelet) all() []*worker {
 	return out
 }
 
-// Running implements upkeep.Pods.
-func (k population) Running() (out []*corev1.Pod) {
+// that are the pods which is chooses, by whether they have ended, and whether they are over: they have no volumes either.
+func (k *Kubelet) that(is func(p *corev1.Pod, ended, over bool) bool) (out []*corev1.Pod) {
 	for _, w := range k.all() {
-		if p, ended := w.occupant(); !ended && p.DeletionTimestamp == nil {
+		if p, ended, over := w.occupant(); is(p, ended, over) {
 			out = append(out, p)
 		}
 	}
 	return out
+}
+
+// Running implements upkeep.Pods.
+func (k population) Running() []*corev1.Pod {
+	return k.that(func(p *corev1.Pod, ended, _ bool) bool { return !ended && p.DeletionTimestamp == nil })
+}
+
+// Ended implements upkeep.Pods.
+func (k population) Ended() []*corev1.Pod {
+	return k.that(func(p *corev1.Pod, ended, _ bool) bool { return ended && p.DeletionTimestamp == nil })
+}
+
+// Remaining implements shutdown.Pods.
+func (k *Kubelet) Remaining() []*corev1.Pod {
+	return k.that(func(_ *corev1.Pod, _, over bool) bool { return !over })
+}
+
+// Terminate implements shutdown.Pods.
+func (k *Kubelet) Terminate(uid types.UID, reason, message string, grace int64) {
+	if w := k.worker(uid); w != nil {
+		w.beginEviction()
+		w.send(pod.Evicted{Reason: reason, Message: message, Grace: &grace})
+	}
 }
 
 // Logs implements upkeep.Pods.
@@ -53,8 +76,7 @@ func (k population) Evicting() bool { return slices.ContainsFunc(k.all(), (*work
 func (k population) ending() bool { return slices.ContainsFunc(k.all(), (*worker).evicting) }
 
 // Evict implements upkeep.Pods.
-func (k population) Evict(uid types.UID, message string) bool {
-	grace := int64(1)
+func (k population) Evict(uid types.UID, message string, grace int64) bool {
 	return k.end(uid, evict.Reason, message, &grace)
 }
 

@@ -82,8 +82,8 @@ func TestAPodGrowsBeforeItsContainersAndShrinksAfterThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.until("a", "resized to "+to, func(p *corev1.Pod) bool {
-			r := p.Status.ContainerStatuses[0].Resources
-			return r != nil && r.Limits.Cpu().String() == to
+			r, whole := p.Status.ContainerStatuses[0].Resources, p.Status.Resources
+			return r != nil && r.Limits.Cpu().String() == to && whole != nil && whole.Limits.Cpu().String() == to
 		})
 		m := resource.MustParse(to)
 		want := spec.Quota(m.MilliValue())

@@ -4,7 +4,6 @@ package kubelet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +38,7 @@ func (w *worker) runSandbox(ctx context.Context, p *corev1.Pod, attempt uint32) 
 		return nil, err
 	}
 	if pod.OwnUsers(p) {
-		if err := w.offersUsers(ctx, handler); err != nil {
+		if err := engine.OffersUsers(ctx, w.cfg.Engine, handler); err != nil {
 			return nil, err
 		}
 	}
@@ -53,29 +52,6 @@ func (w *worker) runSandbox(ctx context.Context, p *corev1.Pod, attempt uint32) 
 	}
 	sb := w.seen(st)
 	return &sb, nil
-}
-
-// offersUsers is an error where the runtime cannot give a pod a user namespace, so that the pod's owner
-// reads what is missing and not what the runtime makes of it.
-func (k *parts) offersUsers(ctx context.Context, handler string) error {
-	l, ok := k.cfg.Engine.(engine.HandlerLister)
-	if !ok {
-		return nil
-	}
-	list, err := l.Handlers(ctx)
-	if err != nil || len(list) == 0 {
-		return err
-	}
-	for _, h := range list {
-		if h.Name == handler && h.GetFeatures().GetUserNamespaces() {
-			return nil
-		}
-	}
-	if handler != "" {
-		return fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
-	}
-	return errors.New("can't set `spec.hostUsers: false`, the node's runtime does not support user namespaces: " +
-		"they need runc 1.2 or newer, and Linux 6.3 or newer")
 }
 
 // observeSandboxes takes in what a failed attempt may have left behind: a sandbox that

@@ -102,8 +102,7 @@ func (k *Kubelet) removeFormer(ctx context.Context, pods []*corev1.Pod) {
 // staticFailed says what is wrong with a file, to who reads the log and to who looks at the node.
 func (k *Kubelet) staticFailed(ctx context.Context, err error) {
 	k.log.WarnContext(ctx, "a static pod's file is not as it should be; what ran from it goes on", "error", err)
-	k.rec.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: k.cfg.NodeName, UID: types.UID(k.cfg.NodeName)},
-		corev1.EventTypeWarning, "InvalidStaticPod", err.Error())
+	k.NodeEvent(corev1.EventTypeWarning, "InvalidStaticPod", err.Error())
 }
 
 // staticSync has static pods and mirrors looked at again.

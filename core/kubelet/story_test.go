@@ -290,11 +290,12 @@ func TestASandboxThatDiesIsReplaced(t *testing.T) {
 	}
 }
 
-// tight is a machine that is short of memory when told so.
+// tight is a machine that is short of memory when told so, for as long as two containers run on it.
 type tight struct {
 	*simulated.Host
-	mu    sync.Mutex
-	short []node.Short
+	engine *simulated.Engine
+	mu     sync.Mutex
+	short  []node.Short
 }
 
 func (g *tight) set(s ...node.Short) {
@@ -308,19 +309,26 @@ func (g *tight) Facts(ctx context.Context) (*node.Facts, error) {
 	if err != nil {
 		return nil, err
 	}
+	containers, err := g.engine.ListContainers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ended := slices.ContainsFunc(containers, func(c *cri.Container) bool { return c.State == cri.ContainerState_CONTAINER_EXITED })
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c := *f
-	c.Short = g.short
+	if !ended && len(containers) == 2 {
+		c.Short = g.short
+	}
 	return &c, nil
 }
 
 func TestPodsAreEvictedOneByOne(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	g := &tight{Host: simulated.NewHost(simulated.HostConfig{Name: "n1", Address: "127.0.0.1"})}
+	g := &tight{Host: simulated.NewHost(simulated.HostConfig{Name: "n1", Address: "127.0.0.1"}), engine: w.engine()}
 	measured := podmetrics.New()
-	w.node("n1", w.engine(), func(c *kubelet.Config) { c.Host, c.Upkeep, c.Metrics = g, 20*time.Millisecond, measured })
+	w.node("n1", g.engine, func(c *kubelet.Config) { c.Host, c.Upkeep, c.Metrics = g, 20*time.Millisecond, measured })
 	high := int32(100)
 	w.create("n1", "low")
 	w.create("n1", "high", func(p *corev1.Pod) { p.Spec.Priority = &high })
@@ -328,7 +336,6 @@ func TestPodsAreEvictedOneByOne(t *testing.T) {
 	w.until("high", "running", running)
 	g.set(node.Short{Resource: corev1.ResourceMemory, Threshold: resource.MustParse("100Mi"), Available: resource.MustParse("50Mi")})
 	low := w.until("low", "evicted", phase(corev1.PodFailed))
-	g.set()
 	if low.Status.Reason != "Evicted" || !strings.HasPrefix(low.Status.Message, "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi.") ||
 		!slices.ContainsFunc(low.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.DisruptionTarget && c.Reason == "TerminationByKubelet"

@@ -57,8 +57,8 @@ type worker struct {
 	ran   bool
 	// measured is what was done with the pod.
 	measured podmetrics.Pod
-	// evicted and ended pods are not evicted again. Those that are bare hold nothing of the node any more.
-	evicted, ended, bare bool
+	// evicted and ended pods are not evicted again. Those that are over have no volumes, those that are bare no containers either.
+	evicted, ended, over, bare bool
 	// static pods come from files: the API has mirror, if anything, and made is their status.
 	static bool
 	mirror *corev1.Pod
@@ -175,6 +175,10 @@ func (w *worker) act(ctx context.Context, a pod.Action) {
 		w.mu.Unlock()
 	}
 	view := w.machine.Pod()
+	switch a.(type) {
+	case pod.Mount, pod.Create, pod.Resize, pod.Bound:
+		view = w.machine.Granted()
+	}
 	w.tasks.Go("kubelet: action for a pod", func() {
 		began := time.Now()
 		done := w.execute(actx, view, a)
@@ -221,8 +225,8 @@ func (w *worker) report(ctx context.Context) {
 	}
 	w.closeEnds()
 	w.recordLogs(&v)
-	w.ended = v.Stage >= pod.Ended
-	w.bare = v.Stage >= pod.Finished && !slices.ContainsFunc(v.Containers, pod.ContainerView.Kept)
+	w.ended, w.over = v.Stage >= pod.Ended, v.Stage >= pod.Finished
+	w.bare = w.over && !slices.ContainsFunc(v.Containers, pod.ContainerView.Kept)
 	w.mu.Unlock()
 	if v.Stage == pod.New {
 		return
@@ -308,11 +312,11 @@ func (w *worker) beginEviction() (p *corev1.Pod, first bool) {
 	return w.pod, first
 }
 
-// occupant is the pod, and whether it has ended.
-func (w *worker) occupant() (p *corev1.Pod, ended bool) {
+// occupant is the pod, whether it has ended, and whether it has no volumes either.
+func (w *worker) occupant() (p *corev1.Pod, ended, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.pod, w.ended
+	return w.pod, w.ended, w.over
 }
 
 // readySandbox is the ID of the sandbox that is ready; "" where none is.

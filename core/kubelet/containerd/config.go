@@ -16,7 +16,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"text/template"
 	"time"
 
@@ -27,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd/wasmpods"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/runtimehandler"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
 
@@ -58,6 +61,8 @@ type Config struct {
 	CNIBinDirs []string
 	// Limits of images; zero = none.
 	Limits bounds.Limits
+	// Handlers that a RuntimeClass may name, beside those that every node has.
+	Handlers []runtimehandler.Handler
 	// Facts about the machine; found out when nil.
 	Facts *linuxhost.Facts
 	// Helpers holds the small binaries; those embedded in this one when nil.
@@ -93,6 +98,9 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.Runc == "" {
 		return c, errors.New("runc is not installed; install it: apt-get install runc")
+	}
+	if err := runtimehandler.Check(c.Handlers); err != nil {
+		return c, err
 	}
 	setDefault(&c.SandboxImage, DefaultSandboxImage)
 	setDefault(&c.Snapshotter, "overlayfs")
@@ -207,7 +215,8 @@ func hash(config []byte) string {
 
 // render writes the configuration file. bin is the directory of the helpers.
 func (c Config) render(bin string) ([]byte, error) {
-	t, err := template.New("config.toml").Funcs(template.FuncMap{"q": strconv.Quote}).Parse(configTemplate)
+	funcs := template.FuncMap{"q": strconv.Quote, "value": runtimehandler.Literal, "list": tomlList}
+	t, err := template.New("config.toml").Funcs(funcs).Parse(configTemplate)
 	if err != nil {
 		return nil, fmt.Errorf("read containerd's configuration template: %w", err)
 	}
@@ -219,8 +228,9 @@ func (c Config) render(bin string) ([]byte, error) {
 		"DisableAppArmor": !c.Facts.AppArmor, "RestrictOOMScore": !c.Facts.SysResource,
 		"CNIBinDirs": append([]string{bin}, c.CNIBinDirs...), "CNIConfDir": c.CNIConfDir,
 		"Shim": filepath.Join(bin, shimName), "Runc": c.Runc,
-		"RuncRoot": filepath.Join(c.stateDir(), "runc"), "Limits": c.Limits,
-		"Handlers": []string{"runc", spec.WasmHandler, spec.WasmOnlyHandler},
+		"RuncRoot": c.runcRoot(), "Limits": c.Limits,
+		"Handlers": runtimehandler.Builtin(), "More": c.Handlers,
+		"Options":  c.options,
 		"WasmOnly": spec.WasmOnlyHandler, "WasmPods": wasmpods.Name,
 		"Annotations": []string{spec.WasmAnnotation, pod.PortsAnnotation},
 	})
@@ -228,6 +238,32 @@ func (c Config) render(bin string) ([]byte, error) {
 		return nil, fmt.Errorf("write containerd's configuration: %w", err)
 	}
 	return b.Bytes(), nil
+}
+
+// options of a handler's shim. What runs as runc does has its state with that of runc,
+// where Remove finds the processes of containers.
+func (c Config) options(h runtimehandler.Handler) map[string]any {
+	all := map[string]any{}
+	if h.Type == runtimehandler.Runc {
+		all["BinaryName"], all["Root"], all["SystemdCgroup"] = c.Runc, c.runcRoot(), false
+	}
+	for name, value := range h.Options {
+		if value != "" {
+			all[name] = value
+		}
+	}
+	return all
+}
+
+func (c Config) runcRoot() string { return filepath.Join(c.stateDir(), "runc") }
+
+// tomlList is a list of text in TOML's notation.
+func tomlList(lists ...[]string) string {
+	var quoted []string
+	for _, s := range slices.Concat(lists...) {
+		quoted = append(quoted, strconv.Quote(s))
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 // configTemplate is in version 4 of containerd's format. The ttrpc address is not
@@ -272,7 +308,7 @@ temp = {{q .Temp}}
   cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
   enable_criu = false
   [plugins.'io.containerd.cri.v1.runtime'.cni]
-    bin_dirs = [{{range $i, $d := .CNIBinDirs}}{{if $i}}, {{end}}{{q $d}}{{end}}]
+    bin_dirs = {{list .CNIBinDirs}}
     conf_dir = {{q .CNIConfDir}}
     use_internal_loopback = true
   [plugins.'io.containerd.cri.v1.runtime'.containerd]
@@ -286,11 +322,30 @@ temp = {{q .Temp}}
       disable_pause_image_pull = true
       {{- end}}
       # What the shim is told of a container whose image is a WebAssembly module; pods have no say in these.
-      container_annotations = [{{range $i, $a := $.Annotations}}{{if $i}}, {{end}}{{q $a}}{{end}}]
+      container_annotations = {{list $.Annotations}}
       [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{.}}.options]
         BinaryName = {{q $.Runc}}
         Root = {{q $.RuncRoot}}
         SystemdCgroup = false
+    {{- end}}
+    {{- range .More}}
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{q .Name}}]
+      runtime_type = {{q .Type}}
+      {{- if .OwnShim}}
+      runtime_path = {{q $.Shim}}
+      {{- else if .Path}}
+      runtime_path = {{q .Path}}
+      {{- end}}
+      {{- if .PodAnnotations}}
+      pod_annotations = {{list .PodAnnotations}}
+      {{- end}}
+      container_annotations = {{if .OwnShim}}{{list $.Annotations .ContainerAnnotations}}{{else}}{{list .ContainerAnnotations}}{{end}}
+      privileged_without_host_devices = {{.PrivilegedWithoutHostDevices}}
+      base_runtime_spec = {{q .BaseRuntimeSpec}}
+      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{q .Name}}.options]
+        {{- range $name, $value := call $.Options .}}
+        {{q $name}} = {{value $value}}
+        {{- end}}
     {{- end}}
 
 [plugins.'io.containerd.grpc.v1.cri']

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/runtimehandler"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -72,11 +74,60 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// Further handlers are in containerd's table beside our own, with what the node decides of them.
+func TestRenderHandlers(t *testing.T) {
+	cfg := testConfig("/data")
+	cfg.Handlers = []runtimehandler.Handler{
+		{Name: "crun", Type: runtimehandler.Runc, Options: map[string]any{"BinaryName": "/bin/true", "NoPivotRoot": true}},
+		{Name: "gvisor", Type: "io.containerd.runsc.v1", Path: "/bin/true", PodAnnotations: []string{"dev.gvisor.*"}, Options: map[string]any{"ConfigPath": `/etc/"x"`}},
+	}
+	cfg, err := cfg.complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := cfg.render("/data/bin/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type entry struct {
+		Type        string         `toml:"runtime_type"`
+		Path        string         `toml:"runtime_path"`
+		Annotations []string       `toml:"pod_annotations"`
+		Options     map[string]any `toml:"options"`
+	}
+	var doc struct {
+		Plugins map[string]struct {
+			Containerd struct{ Runtimes map[string]entry }
+		}
+	}
+	if err := toml.Unmarshal(data, &doc); err != nil {
+		t.Fatalf("%v in\n%s", err, data)
+	}
+	got := doc.Plugins["io.containerd.cri.v1.runtime"].Containerd.Runtimes
+	own := got["runc"]
+	crun := entry{Type: own.Type, Path: own.Path, Options: map[string]any{
+		"BinaryName": "/bin/true", "NoPivotRoot": true, "Root": own.Options["Root"], "SystemdCgroup": false,
+	}}
+	if !reflect.DeepEqual(got["crun"], crun) {
+		t.Errorf("crun is %+v, want %+v", got["crun"], crun)
+	}
+	gvisor := entry{
+		Type: "io.containerd.runsc.v1", Path: "/bin/true", Annotations: []string{"dev.gvisor.*"},
+		Options: map[string]any{"ConfigPath": `/etc/"x"`},
+	}
+	if !reflect.DeepEqual(got["gvisor"], gvisor) || len(got) != 5 {
+		t.Errorf("gvisor is %+v, want %+v, of %d", got["gvisor"], gvisor, len(got))
+	}
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"absolute":          func(c *Config) { c.Dir = "data" },
 		"names":             func(c *Config) { c.Names = linuxhost.Names{} },
 		"apt-get install r": func(c *Config) { c.Runc = "" },
+		"containerd-shim-no-such-v1": func(c *Config) {
+			c.Handlers = []runtimehandler.Handler{{Name: "a", Type: "io.containerd.no-such.v1"}}
+		},
 	} {
 		cfg := testConfig("/data")
 		change(&cfg)

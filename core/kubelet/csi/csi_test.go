@@ -14,6 +14,7 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -315,6 +316,15 @@ func TestAVolumeComesAndGoes(t *testing.T) {
 	w.mount(b)
 	if got, err := os.ReadFile(w.inside(b, "file")); err != nil || string(got) != "kept" {
 		t.Errorf("the other pod reads %q %v", got, err)
+	}
+	// Metrics tell drivers apart.
+	if err := testutil.GatherAndCompare(w.manager.Metrics(), strings.NewReader(`
+# HELP volume_manager_total_volumes Volumes that pods of the node want (desired) and that are set up (actual).
+# TYPE volume_manager_total_volumes gauge
+volume_manager_total_volumes{plugin_name="kubernetes.io/csi:`+driverName+`",state="actual_state_of_world"} 2
+volume_manager_total_volumes{plugin_name="kubernetes.io/csi:`+driverName+`",state="desired_state_of_world"} 2
+`), "volume_manager_total_volumes"); err != nil {
+		t.Error(err)
 	}
 	if n := len(w.driver.Calls("NodeStageVolume")); n != 1 {
 		t.Errorf("staged %d times", n)

@@ -92,6 +92,23 @@ func (r *Room) Reserve(p *corev1.Pod, node *corev1.Node) Verdict {
 	return Verdict{}
 }
 
+// Infeasible is why a pod would not fit on the node though nothing else ran there; "" if it does.
+func Infeasible(p *corev1.Pod, node *corev1.Node) string {
+	asked := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		want, have := asked[name], node.Status.Allocatable[name]
+		if want.Cmp(have) <= 0 {
+			continue
+		}
+		n, m := want.Value(), have.Value()
+		if name == corev1.ResourceCPU {
+			n, m = want.MilliValue(), have.MilliValue()
+		}
+		return fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, n, m)
+	}
+	return ""
+}
+
 // Resize changes the place of a pod that asks for other resources, if the node has them.
 func (r *Room) Resize(p *corev1.Pod, node *corev1.Node) Verdict {
 	r.mu.Lock()

@@ -59,6 +59,7 @@ func Container(st *cri.ContainerStatus, sandbox string) pod.Container {
 		Image: st.GetImage().GetUserSpecifiedImage(), ImageID: st.ImageRef, LogPath: st.LogPath,
 	}
 	c.Resources = pod.DecodeResources(st.Annotations[pod.ResourcesAnnotation])
+	c.Level = pod.DecodeResources(st.Annotations[pod.LevelAnnotation])
 	if c.Image == "" {
 		c.Image = st.GetImage().GetImage()
 	}

@@ -104,6 +104,9 @@ func Setup(ctx context.Context, cfg Config) error {
 	if err := guard(ctx, cfg); err != nil {
 		return err
 	}
+	if err := setSysctls(sysctlRecord, cfg.Names.ID, wantedOfConnections()); err != nil {
+		return err
+	}
 	if err := ensureBridge(cfg); err != nil {
 		return err
 	}

@@ -170,6 +170,41 @@ func TestSysctlsAreSetBack(t *testing.T) {
 	}
 }
 
+// The kernel remembers half-closed connections longer once the node's rules are there, and no longer
+// when the node is gone; a machine that has more keeps it.
+func TestHalfClosedConnectionsAreRemembered(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("nft", "add table ip x; add chain ip x y { type nat hook postrouting priority 100; }; add rule ip x y masquerade").CombinedOutput(); err != nil {
+		t.Fatalf("have the kernel follow connections: %v\n%s", err, out)
+	}
+	set := func(v string) {
+		if err := os.WriteFile(sysctlRoot+halfClosed, []byte(v), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ before, with string }{{"60", "3600"}, {"7200", "7200"}} {
+		set(c.before)
+		path := filepath.Join(t.TempDir(), "record")
+		for range 2 {
+			if err := setSysctls(path, "one", wantedOfConnections()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if v := value(sysctlRoot + halfClosed); v != c.with {
+			t.Errorf("%s s before are %s s with a node, want %s", c.before, v, c.with)
+		}
+		if err := restoreSysctls(path, "one"); err != nil {
+			t.Fatal(err)
+		}
+		if v := value(sysctlRoot + halfClosed); v != c.before {
+			t.Errorf("%s s before are %s s after the node", c.before, v)
+		}
+	}
+}
+
 // A bridge of before takes over the MTU that pods get now.
 func TestMTUOfABridgeThatIsThere(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the test

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -48,6 +49,24 @@ func (c Config) wantedSysctls() map[string]string {
 		}
 	}
 	return wanted
+}
+
+// halfClosed is where the kernel has how many seconds it remembers a connection that one side has
+// closed, and leastHalfClosed how many they are to be, as with upstream's proxy. The kernel's own minute is
+// less than a client may take until it closes its side too: the translation of addresses is then
+// forgotten, and the server never hears of it.
+const (
+	halfClosed      = "net/netfilter/nf_conntrack_tcp_timeout_close_wait"
+	leastHalfClosed = 3600
+)
+
+// wantedOfConnections are the settings that are there only once the kernel follows connections, which
+// the first rule that translates addresses makes it do.
+func wantedOfConnections() map[string]string {
+	if now, err := strconv.Atoi(value(sysctlRoot + halfClosed)); err != nil || now >= leastHalfClosed {
+		return nil
+	}
+	return map[string]string{halfClosed: strconv.Itoa(leastHalfClosed)}
 }
 
 // keepRouters has links that follow router advertisements go on with it: the kernel ends that

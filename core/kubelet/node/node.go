@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -66,6 +67,8 @@ const (
 type Short struct {
 	Resource             corev1.ResourceName
 	Threshold, Available resource.Quantity
+	// Grace is how long a pod that goes for it may take to end, at the most; zero: it is killed.
+	Grace time.Duration
 }
 
 // Config of a Registrar.
@@ -84,6 +87,8 @@ type Config struct {
 	Fresh bool
 	// Seen is the node as a watch of the API has it, since others write it, too; nil: as it was written last.
 	Seen func(name string) (*corev1.Node, error)
+	// Unwell is why the node is not ready though its runtime is; nil, and an answer of nil: it is.
+	Unwell func() error
 	// Labels and Taints at registration.
 	Labels map[string]string
 	Taints []corev1.Taint
@@ -400,10 +405,11 @@ func (r *Registrar) status(ctx context.Context, have *corev1.Node) (*corev1.Node
 	}
 	st.Images = r.images(ctx)
 	st.RuntimeHandlers = r.handlers(ctx, have)
+	st.DeclaredFeatures = declared(done, facts.Info.KubeletVersion)
 	if runtimeErr == nil {
 		runtimeErr = r.cfg.Engine.Ready(ctx)
 	}
-	r.conditions(st, have, facts, runtimeErr)
+	r.conditions(st, have, facts, r.unwell(runtimeErr))
 	return st, nil
 }
 
@@ -496,7 +502,19 @@ func (r *Registrar) images(ctx context.Context) []corev1.ContainerImage {
 	return out
 }
 
-func (r *Registrar) conditions(st *corev1.NodeStatus, have *corev1.Node, facts *Facts, runtimeErr error) {
+// unwell is all for which the node is not ready; nil if it is.
+func (r *Registrar) unwell(runtimeErr error) error {
+	var errs []error
+	if runtimeErr != nil {
+		errs = append(errs, fmt.Errorf("container runtime is not ready: %w", runtimeErr))
+	}
+	if r.cfg.Unwell != nil {
+		errs = append(errs, r.cfg.Unwell())
+	}
+	return utilerrors.NewAggregate(errs) // as upstream joins them
+}
+
+func (r *Registrar) conditions(st *corev1.NodeStatus, have *corev1.Node, facts *Facts, unwell error) {
 	now := metav1.NewTime(time.Now()).Rfc3339Copy()
 	set := func(t corev1.NodeConditionType, s corev1.ConditionStatus, reason, message string) {
 		c := corev1.NodeCondition{Type: t, Status: s, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: now}
@@ -523,8 +541,8 @@ func (r *Registrar) conditions(st *corev1.NodeStatus, have *corev1.Node, facts *
 			set(p.t, corev1.ConditionFalse, p.good, p.msg)
 		}
 	}
-	if runtimeErr != nil {
-		set(corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady", "container runtime is not ready: "+runtimeErr.Error())
+	if unwell != nil {
+		set(corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady", unwell.Error())
 	} else {
 		set(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", "kubelet is posting ready status")
 	}

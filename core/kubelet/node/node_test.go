@@ -316,3 +316,34 @@ func TestExtendedResourcesOfOthers(t *testing.T) {
 		}
 	})
 }
+
+// A node whose runtime is well may be not ready for another reason; with both it says both.
+func TestANodeThatIsNotWell(t *testing.T) {
+	client := fake.NewSimpleClientset() // managed fields are of no interest here
+	m := &machine{facts: node.Facts{Info: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}}}
+	var unwell error
+	r := registrar(t, client, m, func(c *node.Config) { c.Unwell = func() error { return unwell } })
+	for _, c := range []struct {
+		unwell, runtime error
+		status          corev1.ConditionStatus
+		reason, message string
+	}{
+		{nil, nil, corev1.ConditionTrue, "KubeletReady", "kubelet is posting ready status"},
+		{errors.New("node is shutting down"), nil, corev1.ConditionFalse, "KubeletNotReady", "node is shutting down"},
+		{
+			errors.New("node is shutting down"), errors.New("away"), corev1.ConditionFalse, "KubeletNotReady",
+			"[container runtime is not ready: away, node is shutting down]",
+		},
+		{nil, errors.New("away"), corev1.ConditionFalse, "KubeletNotReady", "container runtime is not ready: away"},
+	} {
+		unwell = c.unwell
+		r.RuntimeFailed(c.runtime)
+		if err := r.Register(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := condition(t, client, corev1.NodeReady)
+		if got.Status != c.status || got.Reason != c.reason || got.Message != c.message {
+			t.Errorf("ready is %s, %s: %s; want %+v", got.Status, got.Reason, got.Message, c)
+		}
+	}
+}

@@ -32,6 +32,10 @@ func (m *Machine) done(ev Done) {
 				m.vanish(a.ID) // its end stays in the status
 				return
 			}
+			if a.Again {
+				m.removedAgain(s, a.ID)
+				return
+			}
 			m.drop(s, a.ID)
 		}
 	case Resize:
@@ -58,6 +62,9 @@ func (m *Machine) taskDone(ev Done) {
 		return
 	}
 	t.flying = false
+	if bounds(ev.Action) && ev.Err != nil {
+		m.resizing.Failed = ev.Message
+	}
 	if startsSandbox(ev.Action) && ev.Err != nil {
 		m.againAt = m.now.Add(m.again.next(m.now, m.opts.RetryInitial, m.opts.RetryMax))
 		delete(m.tasks, ev.Action)
@@ -72,12 +79,15 @@ func (m *Machine) taskDone(ev Done) {
 	case Admit:
 		m.admit(ev)
 	case Mount:
+		m.level.bounded = m.level.mounting
 		m.mounted = true // in part, where the pod is refused: that is taken down
 		if ev.Refused {
 			m.end = &End{Reason: ev.Reason, Message: ev.Message}
 		}
 	case Grant:
 		m.grantDone(a, ev)
+	case Bound:
+		m.boundDone(a)
 	case StartSandbox:
 		m.again = backoff{}
 		if sb := ev.Sandbox; sb != nil {

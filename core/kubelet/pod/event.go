@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/podbounds"
 )
 
 // Event is something that was seen. Each is one of the types below.
@@ -116,8 +118,8 @@ type Create struct {
 	Image        string
 	// Former is the ID of the container that it replaces; none of its processes may be left.
 	Former string
-	// Resources that are granted to it.
-	Resources *corev1.ResourceRequirements
+	// Resources that are granted to it, and Level that are to its pod as a whole.
+	Resources, Level *corev1.ResourceRequirements
 }
 
 // Start starts a container that was created.
@@ -137,7 +139,11 @@ type Kill struct {
 }
 
 // RemoveContainer removes a dead container.
-type RemoveContainer struct{ Container, ID string }
+type RemoveContainer struct {
+	Container, ID string
+	// Again where it is removed for its whole pod to start again.
+	Again bool
+}
 
 // Grant asks whether the pod's changed resources fit on the node. Refused, the
 // reason is Deferred or Infeasible.
@@ -147,7 +153,12 @@ type Grant struct{ Generation int64 }
 type Resize struct {
 	Container, ID string
 	From, To      *corev1.ResourceRequirements
+	// FromLevel and ToLevel are those of its pod as a whole: limits that it has not are these.
+	FromLevel, ToLevel *corev1.ResourceRequirements
 }
+
+// Bound changes the bounds of the pod's cgroup.
+type Bound struct{ From, To podbounds.Bounds }
 
 // Teardown unmounts the volumes and removes cgroups.
 type Teardown struct{}
@@ -185,6 +196,7 @@ func (Kill) action()            {}
 func (RemoveContainer) action() {}
 func (Grant) action()           {}
 func (Resize) action()          {}
+func (Bound) action()           {}
 func (Teardown) action()        {}
 func (Delete) action()          {}
 func (Cleanup) action()         {}

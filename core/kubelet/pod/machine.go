@@ -32,6 +32,7 @@ type Machine struct {
 	tombs []string
 
 	resizing Resizing
+	level    level
 	// asked is the generation whose resources were last asked for.
 	asked int64
 
@@ -95,6 +96,7 @@ func NewMachine(p *corev1.Pod, found Snapshot, now time.Time, opts Options) *Mac
 		m.admitted, m.started = true, orElse(m.sandboxes[len(m.sandboxes)-1].Created, now)
 	}
 	m.adopt(&p.Status)
+	m.adoptRestartAll(&p.Status)
 	if m.admitted {
 		m.stage = Syncing
 	}

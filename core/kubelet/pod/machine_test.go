@@ -357,20 +357,20 @@ func TestResourcesChangeInPlace(t *testing.T) {
 	}
 	w.refuse = ""
 	w.pass(11 * time.Second)
-	w.expect(t, "resize main to 2")
+	w.expect(t, "pod to 3000m", "resize main to 2")
 	if v := w.m.View(); v.Resizing.Pending != "" || v.Resizing.Active || v.Containers[0].Applied.Requests.Cpu().String() != "2" {
 		t.Errorf("%+v", v.Resizing)
 	}
 	w.start() // a kubelet that starts anew brings it about once more, which changes nothing
 	w.settle()
-	w.expect(t, "resize main to 2")
+	w.expect(t, "pod to 3000m", "resize main to 2")
 	q := w.p.DeepCopy()
 	q.Generation++
 	q.Spec.Containers[1].Resources = ask("3")
 	w.p = q
 	w.step(pod.Updated{Pod: q})
 	w.settle()
-	w.expect(t, "kill main2", "start main2")
+	w.expect(t, "pod to 5000m", "kill main2", "start main2")
 	if c := w.last("main2"); c.Resources.Requests.Cpu().String() != "3" {
 		t.Errorf("%+v", c.Resources)
 	}
@@ -402,7 +402,11 @@ func TestPromisesHold(t *testing.T) {
 		if rapid.Bool().Draw(t, "hooks") {
 			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{}}
 		}
+		if rapid.Bool().Draw(t, "restart all") {
+			restartsAll(p, names[len(names)-1])
+		}
 		w := newWorld(p)
+		w.early = rapid.Bool().Draw(t, "early")
 		gone := false
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			switch rapid.IntRange(0, 13).Draw(t, "what") {
@@ -423,7 +427,7 @@ func TestPromisesHold(t *testing.T) {
 			case 4:
 				w.settle()
 			case 5, 6:
-				w.die(rapid.SampledFrom(names).Draw(t, "who"), int32(rapid.IntRange(0, 1).Draw(t, "code")))
+				w.die(rapid.SampledFrom(names).Draw(t, "who"), rapid.SampledFrom([]int32{0, 1, 42}).Draw(t, "code"))
 			case 7:
 				for _, b := range w.boxes {
 					b.Ready = false

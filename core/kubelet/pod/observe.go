@@ -114,6 +114,10 @@ func (m *Machine) vanish(id string) {
 	if c == nil {
 		return
 	}
+	if op, ok := s.op.(RemoveContainer); ok && op.Again && op.ID == id {
+		m.removedAgain(s, id) // the runtime tells of it before the removal itself has come back
+		return
+	}
 	if c == s.cur() && c.State != Created {
 		// The status still needs it.
 		if c.State != Exited {

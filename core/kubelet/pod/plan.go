@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/podbounds"
 )
 
 // plan asks for all that is to be done in the present state.
@@ -55,6 +57,9 @@ func (m *Machine) overdue() bool {
 
 // finished tells whether all that was to run has run.
 func (m *Machine) finished() bool {
+	if m.restartingAll() {
+		return false
+	}
 	left := 0
 	for _, s := range m.slots {
 		if s.op != nil || s.kill != nil {
@@ -73,7 +78,7 @@ func (m *Machine) finished() bool {
 }
 
 func (m *Machine) restarts(s *slot, c *Container) bool {
-	return ShouldRestart(s.spec, s.kind, m.pod.Spec.RestartPolicy, c.ExitCode)
+	return c.again() || ShouldRestart(s.spec, s.kind, m.pod.Spec.RestartPolicy, c.ExitCode)
 }
 
 // mayRestart tells whether a container that we kill for its own sake comes back.
@@ -91,8 +96,14 @@ func (m *Machine) mayRestart(s *slot) bool {
 
 // sync brings the pod towards its spec.
 func (m *Machine) sync() {
+	m.fillGrants()
 	if !m.mounted {
+		m.level.mounting = podbounds.Of(m.Granted())
 		m.do(Mount{})
+		return
+	}
+	if m.restartingAll() {
+		m.clearAll()
 		return
 	}
 	m.resize()
@@ -264,6 +275,9 @@ func (m *Machine) advance(s *slot, sb *Sandbox, mayCreate bool) {
 		return
 	}
 	c := s.cur()
+	if c != nil && c.again() && !m.gate(s, c) {
+		return
+	}
 	if c != nil && c.Sandbox != sb.ID && s.kind == Init && c.State == Exited {
 		c = nil // a new sandbox is a new initialization
 	}
@@ -331,10 +345,13 @@ func (m *Machine) make(s *slot, sb *Sandbox, mayCreate bool) {
 		m.emit(s.op)
 		return
 	}
-	if !mayCreate {
+	if !mayCreate || m.level.growing {
 		return
 	}
-	create := Create{Container: s.spec.Name, Sandbox: sb.ID, RestartCount: s.nextCount(), Image: s.image, Resources: s.granted()}
+	create := Create{
+		Container: s.spec.Name, Sandbox: sb.ID, RestartCount: s.nextCount(), Image: s.image,
+		Resources: s.granted(), Level: m.level.granted,
+	}
 	if c := s.cur(); c != nil {
 		create.Former = c.ID
 	}
@@ -364,9 +381,11 @@ func (m *Machine) showPullBackOff(s *slot) {
 	s.waiting = Waiting{"ImagePullBackOff", msg + ": ErrImagePull: " + s.waiting.Message}
 }
 
+func (c *Container) gateKey() string { return c.ID + c.Finished.String() }
+
 // gate holds back a container that exited until its back-off has passed.
 func (m *Machine) gate(s *slot, c *Container) bool {
-	key := c.ID + c.Finished.String()
+	key := c.gateKey()
 	if s.gated == key {
 		return true
 	}

@@ -135,7 +135,7 @@ type Container struct {
 	Image, ImageID    string
 	LogPath           string
 	User              *corev1.ContainerUser
-	Resources         *corev1.ResourceRequirements
+	Resources, Level  *corev1.ResourceRequirements
 	StopSignal        string
 
 	seen time.Time

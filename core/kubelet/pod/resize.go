@@ -5,9 +5,12 @@ package pod
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/podbounds"
 )
 
 // ResourcesAnnotation on a container has the resources that it was made with:
@@ -25,9 +28,6 @@ type Resizing struct {
 	// of the pod asks for: nobody may take it for observed.
 	Unanswered bool
 }
-
-// resizable are the resources that may change while a container runs.
-var resizable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 
 // EncodeResources is the value of ResourcesAnnotation.
 func EncodeResources(r *corev1.ResourceRequirements) string {
@@ -50,21 +50,6 @@ func DecodeResources(s string) *corev1.ResourceRequirements {
 	return r
 }
 
-func sameResources(a, b *corev1.ResourceRequirements) bool {
-	for _, name := range resizable {
-		if differs(a, b, name) {
-			return false
-		}
-	}
-	return true
-}
-
-func differs(a, b *corev1.ResourceRequirements, name corev1.ResourceName) bool {
-	x, y := a.Requests[name], b.Requests[name]
-	v, w := a.Limits[name], b.Limits[name]
-	return x.Cmp(y) != 0 || v.Cmp(w) != 0
-}
-
 // granted are the resources that the container may use: those of the spec, or,
 // while a change of them waits for the node, those before it.
 func (s *slot) granted() *corev1.ResourceRequirements {
@@ -74,35 +59,65 @@ func (s *slot) granted() *corev1.ResourceRequirements {
 	return &s.spec.Resources
 }
 
-// applied are the resources that a container runs with.
-func (s *slot) applied(c *Container) *corev1.ResourceRequirements {
+// applied are the resources that a container runs with, and those of its pod as a whole when it got them.
+func (s *slot) applied(c *Container) (own, level *corev1.ResourceRequirements) {
 	if s.resized.id == c.ID && s.resized.to != nil {
-		return s.resized.to
+		return s.resized.to, s.resized.level
 	}
-	return c.Resources
+	return c.Resources, c.Level
 }
 
 type resized struct {
-	id string
-	to *corev1.ResourceRequirements
+	id        string
+	to, level *corev1.ResourceRequirements
+}
+
+// fillGrants takes for granted what the containers run with, or else what they ask for: that was granted at admission.
+func (m *Machine) fillGrants() {
+	if !m.level.known {
+		m.adoptLevel(m.pod)
+	}
+	for _, s := range m.slots {
+		if s.kind != Regular && s.kind != Sidecar || s.grant != nil {
+			continue
+		}
+		s.grant = s.spec.Resources.DeepCopy()
+		c := s.cur()
+		if c == nil || c.State != Running {
+			continue
+		}
+		if r := m.told(c); r != nil {
+			s.grant, s.resized = r, resized{id: c.ID, to: r, level: m.level.granted}
+		} else if c.Resources != nil {
+			s.grant = c.Resources
+		}
+	}
+}
+
+// told are the resources that a container runs with by its pod's status: those of its last resize, where that is complete.
+func (m *Machine) told(c *Container) *corev1.ResourceRequirements {
+	st := &m.pod.Status
+	for i := range st.Conditions {
+		if st.Conditions[i].Type == corev1.PodResizeInProgress {
+			return nil
+		}
+	}
+	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
+		for i := range list {
+			if list[i].Resources != nil && list[i].State.Running != nil && strings.HasSuffix(list[i].ContainerID, "://"+c.ID) {
+				return &corev1.ResourceRequirements{Requests: list[i].Resources.Requests, Limits: list[i].Resources.Limits}
+			}
+		}
+	}
+	return nil
 }
 
 // resize asks for what has changed to be granted, and brings it to the containers that run.
 func (m *Machine) resize() {
 	m.resizing.Active = false
-	want := false
+	want := !podbounds.Same(m.level.granted, m.pod.Spec.Resources)
 	for _, s := range m.slots {
-		if s.kind != Regular && s.kind != Sidecar {
-			continue
-		}
-		if s.grant == nil {
-			// What it was made with, or else what it asks for, was granted at admission.
-			s.grant = s.spec.Resources.DeepCopy()
-			if c := s.cur(); c != nil && c.State == Running && c.Resources != nil {
-				s.grant = c.Resources
-			}
-		}
-		want = want || !sameResources(s.grant, &s.spec.Resources)
+		want = want || (s.kind == Regular || s.kind == Sidecar) && !podbounds.Same(s.grant, &s.spec.Resources)
 	}
 	m.resizing.Unanswered = want && m.asked != m.pod.Generation
 	if !want {
@@ -110,10 +125,19 @@ func (m *Machine) resize() {
 	} else if m.resizing.Pending != "Infeasible" || m.asked != m.pod.Generation {
 		m.do(Grant{Generation: m.pod.Generation})
 	}
+	m.bound()
 	for _, s := range m.slots {
 		if s.kind == Regular || s.kind == Sidecar {
 			m.apply1(s)
 		}
+	}
+	if m.resizing.Active {
+		return
+	}
+	m.resizing.Failed = ""
+	if m.level.changed {
+		m.level.changed = false
+		m.emit(Note{Reason: "ResizeCompleted", Message: "Pod resize completed"})
 	}
 }
 
@@ -123,16 +147,16 @@ func (m *Machine) apply1(s *slot) {
 	if c == nil || c.State != Running || s.kill != nil || s.starting(c) {
 		return
 	}
-	have := s.applied(c)
-	if have == nil || sameResources(have, s.granted()) {
+	if !m.outdated(s, c) {
 		return
 	}
 	m.resizing.Active = true
-	if s.op != nil {
+	if s.op != nil || m.level.growing {
 		return
 	}
+	have, level := s.applied(c)
 	for _, p := range s.spec.ResizePolicy {
-		if p.RestartPolicy == corev1.RestartContainer && differs(have, s.granted(), p.ResourceName) {
+		if p.RestartPolicy == corev1.RestartContainer && podbounds.Differ(podbounds.Inherit(have, level), podbounds.Inherit(s.granted(), m.level.granted), p.ResourceName) {
 			m.kill(s, m.spare(s), fmt.Sprintf("Container %s resize requires restart", s.spec.Name))
 			s.force = m.mayRestart(s)
 			return
@@ -141,7 +165,7 @@ func (m *Machine) apply1(s *slot) {
 	if m.delayed(s) {
 		return
 	}
-	s.op = Resize{Container: s.spec.Name, ID: c.ID, From: have, To: s.granted()}
+	s.op = Resize{Container: s.spec.Name, ID: c.ID, From: have, To: s.granted(), FromLevel: level, ToLevel: m.level.granted}
 	m.emit(s.op)
 }
 
@@ -160,6 +184,8 @@ func (m *Machine) grantDone(a Grant, ev Done) {
 		return
 	}
 	m.resizing.Pending, m.resizing.Message = "", ""
+	m.level.changed = m.level.changed || !podbounds.Same(m.level.granted, m.pod.Spec.Resources)
+	m.level.granted = m.pod.Spec.Resources.DeepCopy()
 	for _, s := range m.slots {
 		if s.kind == Regular || s.kind == Sidecar {
 			s.grant = s.spec.Resources.DeepCopy()
@@ -179,5 +205,5 @@ func (m *Machine) resizeDone(a Resize, ev Done) {
 		return
 	}
 	m.resizing.Failed, s.retry = "", backoff{}
-	s.resized = resized{id: a.ID, to: a.To}
+	s.resized = resized{id: a.ID, to: a.To, level: a.ToLevel}
 }

@@ -121,6 +121,12 @@ func (s *slot) adopt(cs *corev1.ContainerStatus, now time.Time) {
 				s.probes.startup = cs.Started
 			}
 		}
+		if t := cs.LastTerminationState.Terminated; t != nil && c.ID == id && len(s.list) == 1 && c.RestartCount > 0 {
+			// The one before is gone from the runtime; its end stays in the status.
+			before := Container{Name: cs.Name, State: Exited, RestartCount: c.RestartCount - 1, seen: now}
+			before.fromTerminated(t)
+			s.list = append(s.list, before)
+		}
 		return
 	}
 	lost := Container{ID: "", Name: cs.Name, State: Exited, RestartCount: cs.RestartCount, Image: cs.Image, ImageID: cs.ImageID, seen: now}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/podbounds"
 )
 
 // View is what a pod's status is made of.
@@ -20,6 +22,11 @@ type View struct {
 	Sandbox    *Sandbox
 	Containers []ContainerView
 	Resizing   Resizing
+	// Granted is the pod with the resources that the node grants it; Bounds are those of its cgroup.
+	Granted *corev1.Pod
+	Bounds  podbounds.Bounds
+	// RestartingAll while all containers are ended and removed, for the pod to start again in place.
+	RestartingAll bool
 }
 
 // ContainerView is one container of the spec and what became of it.
@@ -47,6 +54,8 @@ func (c ContainerView) Kept() bool {
 // View of the pod as it is now. It shares memory with the Machine until its next Step.
 func (m *Machine) View() View {
 	v := View{Pod: m.pod, Stage: m.stage, End: m.end, Started: m.started, Resizing: m.resizing}
+	v.Granted, v.Bounds = m.Granted(), m.level.bounded
+	v.RestartingAll = m.stage == Syncing && m.restartingAll()
 	if len(m.sandboxes) > 0 {
 		v.Sandbox = &m.sandboxes[0]
 	}
@@ -67,7 +76,7 @@ func (m *Machine) viewOf(s *slot) ContainerView {
 	if c.Current == nil {
 		return c
 	}
-	c.Applied = s.applied(c.Current)
+	c.Applied, _ = s.applied(c.Current)
 	c.Starting = c.Current.State == Running && s.starting(c.Current)
 	if c.Current.State == Exited && m.stage < Terminating {
 		c.Restarting = s.force || m.restarts(s, c.Current)

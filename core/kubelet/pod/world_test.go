@@ -34,6 +34,7 @@ type world struct {
 	fail        func(pod.Action) error
 	refuse      string
 	refuseMount string // why volumes will never be there
+	early       bool   // the runtime tells of a removal before the removal has come back
 }
 
 var errTest = errors.New("it does not work")
@@ -172,6 +173,8 @@ func (w *world) carryOut(a pod.Action) pod.Done {
 	switch a := a.(type) {
 	case pod.Resize:
 		w.story = append(w.story, "resize "+a.Container+" to "+a.To.Requests.Cpu().String())
+	case pod.Bound:
+		w.story = append(w.story, fmt.Sprintf("pod to %dm", a.To.CPU))
 	case pod.Mount:
 		d.Refused, d.Reason = w.refuseMount != "", w.refuseMount
 	case pod.Admit, pod.Grant:
@@ -205,7 +208,7 @@ func (w *world) carryOut(a pod.Action) pod.Done {
 		w.serial++
 		c := &pod.Container{
 			ID: fmt.Sprintf("c-%d", w.serial), Name: a.Container, Sandbox: a.Sandbox, RestartCount: a.RestartCount,
-			Hash: w.hash(a.Container), Created: w.now, Resources: a.Resources,
+			Hash: w.hash(a.Container), Created: w.now, Resources: a.Resources, Level: a.Level,
 		}
 		w.conts[c.ID] = c
 		w.order = append(w.order, c.ID)
@@ -236,6 +239,9 @@ func (w *world) carryOut(a pod.Action) pod.Done {
 			w.breach("%s is removed while it runs", c.Name)
 		}
 		delete(w.conts, a.ID)
+		if w.early {
+			w.step(pod.Deleted{ID: a.ID})
+		}
 	case pod.Delete:
 		w.deleted = true
 	}

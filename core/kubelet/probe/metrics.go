@@ -20,10 +20,10 @@ func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "prober_probe_total", Help: "Cumulative number of a liveness, readiness or startup probe for a container by result.",
+			Name: "prober_probe_total", Help: "Probes of containers, by kind of probe and result.",
 		}, []string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "prober_probe_duration_seconds", Help: "Duration in seconds for a probe response.",
+			Name: "prober_probe_duration_seconds", Help: "How long probes took.",
 		}, []string{"probe_type", "container", "pod", "namespace"}),
 	}
 	m.registry.MustRegister(m.total, m.duration) // of names that nobody else has in it

@@ -33,7 +33,7 @@ func TestProbesAreCounted(t *testing.T) {
 			[]pod.Target{{Spec: &corev1.Container{Name: "app", ReadinessProbe: spec(0, 1, 1, 3)}, ID: "c1", Started: time.Now(), StartupDone: true}})
 		time.Sleep(4500 * time.Millisecond)
 		synctest.Wait()
-		const want = `# HELP prober_probe_total Cumulative number of a liveness, readiness or startup probe for a container by result.
+		const want = `# HELP prober_probe_total Probes of containers, by kind of probe and result.
 # TYPE prober_probe_total counter
 prober_probe_total{container="app",namespace="ns",pod="web",pod_uid="uid",probe_type="Readiness",result="failed"} 2
 prober_probe_total{container="app",namespace="ns",pod="web",pod_uid="uid",probe_type="Readiness",result="successful"} 3

@@ -5,6 +5,7 @@ package realtest
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
@@ -116,12 +117,23 @@ func inTheMiddle(t *testing.T, start func(*world) (stop func())) {
 	w.nothingLeft("uid-p0-0")
 }
 
-// processes counts what really runs, whatever the runtime believes: a pause and a
-// program for each pod.
+// processes waits until what really runs is a pause and a program for each pod, whatever the runtime believes.
+// It ends by itself what was cut off, and may still be at it.
 func (w *world) processes(pods int) {
 	w.t.Helper()
-	pids, err := linuxhost.CgroupProcesses(w.node.Names().PodsCgroup())
-	if err != nil || len(pids) != 2*pods {
-		w.t.Errorf("%d processes run in %d pods, %v", len(pids), pods, err)
-	}
+	var pids []int
+	defer func() {
+		for _, pid := range pids {
+			if w.t.Failed() {
+				line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+				group, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+				w.t.Logf("process %d runs %q in\n%s", pid, line, group)
+			}
+		}
+	}()
+	nodetest.Eventually(w.t, fmt.Sprintf("%d processes run in %d pods", 2*pods, pods), func() (done bool) {
+		var err error
+		pids, err = linuxhost.CgroupProcesses(w.node.Names().PodsCgroup())
+		return err == nil && len(pids) == 2*pods
+	})
 }

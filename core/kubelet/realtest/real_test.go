@@ -140,7 +140,7 @@ func (w *world) kubeletOn(e engine.Engine) (stop func()) {
 	host, err := linuxhost.New(linuxhost.Config{
 		NodeName: "n1", RootDir: w.root(), LogRoot: w.logs, LinkRoot: filepath.Join(w.logs, "containers"),
 		CgroupRoot: w.node.Names().PodsCgroup(), NodeIPs: []string{"127.0.0.1"}, Logger: log,
-		Evict: map[string]string{threshold.DiskAvailable: "0"},
+		Evict: threshold.Settings{Hard: map[string]string{threshold.DiskAvailable: "0"}},
 	}) // what the machine has is not what is tested
 	if err != nil {
 		w.t.Fatal(err)

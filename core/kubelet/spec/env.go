@@ -17,6 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/podbounds"
 )
 
 // EnvRequest is what a container's environment is made of.
@@ -279,7 +281,7 @@ func ResourceField(ref *corev1.ResourceFieldSelector, p *corev1.Pod, c *corev1.C
 	}
 	list := c.Resources.Requests
 	if what == "limits" {
-		list = c.Resources.Limits
+		list = podbounds.Inherit(&c.Resources, p.Spec.Resources).Limits
 	}
 	q, set := list[corev1.ResourceName(name)]
 	if what == "limits" && (!set || q.IsZero()) {

@@ -14,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/podbounds"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
 )
 
@@ -303,7 +304,8 @@ func resources(requests, limits corev1.ResourceList) *cri.LinuxContainerResource
 
 // Resources of a container, for its cgroup.
 func Resources(p *corev1.Pod, c *corev1.Container, nodeMemory int64, v2 bool) *cri.LinuxContainerResources {
-	r := resources(c.Resources.Requests, c.Resources.Limits)
+	has := podbounds.Inherit(&c.Resources, p.Spec.Resources)
+	r := resources(has.Requests, has.Limits)
 	r.OomScoreAdj = oomScore(p, c, nodeMemory)
 	if v2 {
 		if r.MemoryLimitInBytes > 0 {
@@ -312,7 +314,7 @@ func Resources(p *corev1.Pod, c *corev1.Container, nodeMemory int64, v2 bool) *c
 		// One process out of memory takes its container along, rather than leave half of it.
 		r.Unified = map[string]string{"memory.oom.group": "1"}
 	}
-	for name, q := range c.Resources.Limits {
+	for name, q := range has.Limits {
 		if size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix); ok {
 			r.HugepageLimits = append(r.HugepageLimits, &cri.HugepageLimit{PageSize: strings.TrimSuffix(size, "i") + "B", Limit: uint64(q.Value())})
 		}
@@ -337,27 +339,32 @@ func oomScore(p *corev1.Pod, c *corev1.Container, nodeMemory int64) int64 {
 	if nodeMemory <= 0 {
 		return bestEffort - 1
 	}
-	score := 1000 - 1000*c.Resources.Requests.Memory().Value()/nodeMemory
+	rest := unshared(p)
+	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+rest)/nodeMemory
+	if c, kind := pod.Find(p, c.Name); c != nil && kind == pod.Sidecar {
+		// It outlives those that rely on it.
+		least := p.Spec.Containers[0].Resources.Requests.Memory().Value()
+		for i := range p.Spec.Containers {
+			least = min(least, p.Spec.Containers[i].Resources.Requests.Memory().Value())
+		}
+		score = min(score, 1000-1000*(least+rest)/nodeMemory)
+	}
 	return min(max(score, 1000+guaranteed), bestEffort-1)
 }
 
-// PodResources are what a pod's cgroup is bounded to: its requests as shares,
-// and the limits that all its containers have.
-func PodResources(p *corev1.Pod) *cri.LinuxContainerResources {
-	opts := resourcehelper.PodResourcesOptions{}
-	requests := resourcehelper.PodRequests(p, opts)
-	limits := resourcehelper.PodLimits(p, opts)
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		if p.Spec.Resources != nil {
-			if _, ok := p.Spec.Resources.Limits[name]; ok {
-				continue
-			}
-		}
-		for i := range p.Spec.Containers {
-			if q := p.Spec.Containers[i].Resources.Limits[name]; q.IsZero() {
-				delete(limits, name)
-			}
-		}
+// unshared is each container's part of the memory that its pod asks for as a whole beyond what they do.
+func unshared(p *corev1.Pod) int64 {
+	if p.Spec.Resources == nil || p.Spec.Resources.Requests.Memory().IsZero() {
+		return 0
 	}
-	return resources(requests, limits)
+	asked := resourcehelper.AggregateContainerRequests(p, resourcehelper.PodResourcesOptions{})
+	rest := p.Spec.Resources.Requests.Memory().Value() - asked.Memory().Value()
+	return max(rest, 0) / int64(len(p.Spec.Containers)+len(p.Spec.InitContainers))
+}
+
+// PodResources are what a pod's cgroup is bounded to: its requests as shares,
+// and its limits.
+func PodResources(p *corev1.Pod) *cri.LinuxContainerResources {
+	r := podbounds.Of(p).Resources()
+	return resources(r.Requests, r.Limits)
 }

@@ -200,6 +200,9 @@ func annotations(r ContainerRequest) map[string]string {
 		pod.KindAnnotation:                     r.Kind.String(),
 		pod.ResourcesAnnotation:                pod.EncodeResources(&c.Resources),
 	}
+	if p.Spec.Resources != nil {
+		a[pod.LevelAnnotation] = pod.EncodeResources(p.Spec.Resources)
+	}
 	if g := p.DeletionGracePeriodSeconds; g != nil {
 		a[pod.DeletionGracePeriodAnnotation] = strconv.FormatInt(*g, 10)
 	}

@@ -367,6 +367,33 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// Limits that a container has not are its pod's, and so is a part of the memory that the pod asks for.
+func TestResourcesOfAPodAsAWhole(t *testing.T) {
+	whole := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("512Mi")}
+	limits := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+	own := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")}
+	_, r, err := linux(t, func(p *corev1.Pod, ct *corev1.Container, _ *spec.ContainerRequest) {
+		p.Spec.Resources = &corev1.ResourceRequirements{Requests: whole, Limits: limits}
+		ct.Resources.Requests, ct.Resources.Limits = own, own
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "other"})
+	})
+	// It asks for 128Mi, and has half of the 384Mi that nobody asks for: 320Mi of 1Gi.
+	if err != nil || r.CpuShares != 2048 || r.CpuQuota != 200000 || r.MemoryLimitInBytes != 128<<20 || r.OomScoreAdj != 1000-312 {
+		t.Errorf("%+v %v", r, err)
+	}
+	// A sidecar lives at least as long as the container that asks for least.
+	_, r, err = linux(t, func(p *corev1.Pod, ct *corev1.Container, _ *spec.ContainerRequest) {
+		always := corev1.ContainerRestartPolicyAlways
+		ct.Resources.Requests = own
+		p.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always}}
+		*ct = p.Spec.InitContainers[0]
+		p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: own}}}
+	})
+	if err != nil || r.OomScoreAdj != 1000-125 {
+		t.Errorf("%+v %v", r, err)
+	}
+}
+
 func TestSandbox(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: "web", UID: "u",

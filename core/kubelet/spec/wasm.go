@@ -7,13 +7,15 @@ import (
 	"strings"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/runtimehandler"
 )
 
 const (
 	// WasmHandler is the runtime handler under which any image may be a WebAssembly module.
-	WasmHandler = "wasm"
+	WasmHandler = runtimehandler.Wasm
 	// WasmOnlyHandler is the one under which every container of a pod is a WebAssembly module.
-	WasmOnlyHandler = "wasm-only"
+	WasmOnlyHandler = runtimehandler.WasmOnly
 	// WasmAnnotation tells the runtime's shim that a container's image is a WebAssembly module;
 	// its value is the image's ID.
 	WasmAnnotation = "kubelet.wasmplane.dev/wasm"

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
@@ -77,8 +78,47 @@ func Generate(v pod.View, prev *corev1.PodStatus, node Node, now time.Time) core
 	if terminal(st.Phase) && !ended && !terminal(p.Status.Phase) {
 		st.Phase = holdPhase(prev.Phase, p.Status.Phase)
 	}
+	whole(&st, v)
 	conditions(&st, v, prev, now)
 	return st
+}
+
+// whole tells of the resources of the pod as a whole: those that it is granted, and those that its cgroup has.
+func whole(st *corev1.PodStatus, v pod.View) {
+	if v.Granted == nil || v.Started.IsZero() {
+		return
+	}
+	opts := resourcehelper.PodResourcesOptions{}
+	requests := resourcehelper.PodRequests(v.Granted, opts)
+	st.Resources = v.Granted.Spec.Resources.DeepCopy()
+	if st.Resources == nil {
+		st.Resources = &corev1.ResourceRequirements{}
+	}
+	if len(requests) > 0 {
+		st.AllocatedResources = requests
+	}
+	if st.Phase != corev1.PodRunning {
+		st.Resources.Requests, st.Resources.Limits = requests, resourcehelper.PodLimits(v.Granted, opts)
+		return
+	}
+	has := v.Bounds.Resources()
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		overlay(&st.Resources.Requests, has.Requests, name)
+		overlay(&st.Resources.Limits, has.Limits, name)
+	}
+}
+
+// overlay takes over what is there, in the form that it has if its value is the same.
+func overlay(to *corev1.ResourceList, from corev1.ResourceList, name corev1.ResourceName) {
+	q, ok := from[name]
+	old, had := (*to)[name]
+	switch {
+	case !ok || had && old.Cmp(q) == 0:
+	case *to == nil:
+		*to = corev1.ResourceList{name: q}
+	default:
+		(*to)[name] = q
+	}
 }
 
 // refused says that the pod was ended before anything of it was made. Its status
@@ -291,7 +331,7 @@ func phase(v pod.View, st *corev1.PodStatus, ended bool) corev1.PodPhase {
 			switch {
 			case exit == nil:
 				pending++
-			case exit.ExitCode != 0 && !pod.ShouldRestart(c.Spec, c.Kind, v.Pod.Spec.RestartPolicy, exit.ExitCode):
+			case exit.ExitCode != 0 && !again(v, c, exit):
 				return corev1.PodFailed
 			case s.State.Terminated == nil && !s.Ready && !initialized:
 				pending++
@@ -314,7 +354,7 @@ func phase(v pod.View, st *corev1.PodStatus, ended bool) corev1.PodPhase {
 				running++
 			case exit != nil:
 				stopped++
-				if !pod.ShouldRestart(c.Spec, c.Kind, v.Pod.Spec.RestartPolicy, exit.ExitCode) {
+				if !again(v, c, exit) {
 					over++
 				}
 				if exit.ExitCode == 0 {
@@ -341,6 +381,12 @@ func phase(v pod.View, st *corev1.PodStatus, ended bool) corev1.PodPhase {
 		return corev1.PodSucceeded
 	}
 	return corev1.PodFailed
+}
+
+// again tells whether a container that ended runs again, by its policy or because all of its pod's do.
+func again(v pod.View, c *pod.ContainerView, exit *corev1.ContainerStateTerminated) bool {
+	return v.RestartingAll || exit.Reason == pod.RestartingAllContainers ||
+		pod.ShouldRestart(c.Spec, c.Kind, v.Pod.Spec.RestartPolicy, exit.ExitCode)
 }
 
 func exitOf(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
@@ -380,11 +426,14 @@ func conditions(st *corev1.PodStatus, v pod.View, prev *corev1.PodStatus, now ti
 	}
 	resizing(v, set)
 	set(sandboxReady(v))
-	set(initialized(v, st))
+	set(initialized(v, st, prev))
 	ready := containersReady(v, st)
 	set(podReady(v, st, ready))
 	set(ready)
 	set(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
+	if pod.MayRestartAll(v.Pod) {
+		set(restartingAll(v, st))
+	}
 	if v.End != nil && v.End.Disrupted && find(st.Conditions, corev1.DisruptionTarget) == nil {
 		set(corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet,
@@ -410,10 +459,25 @@ func resizing(v pod.View, set func(corev1.PodCondition)) {
 	}
 }
 
+// restartingAll tells whether all containers are being removed for the pod to start again in place.
+func restartingAll(v pod.View, st *corev1.PodStatus) corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionFalse}
+	switch {
+	case st.Phase == corev1.PodSucceeded:
+		c.Reason = "PodCompleted"
+	case st.Phase == corev1.PodFailed:
+		c.Reason = "PodFailed"
+	case v.RestartingAll:
+		c.Status, c.Reason = corev1.ConditionTrue, "RestartAllContainersStarted"
+		c.Message = "container exited with restart policy rule"
+	}
+	return c
+}
+
 func owned(t corev1.PodConditionType) bool {
 	switch t {
 	case corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
-		corev1.PodResizePending, corev1.PodResizeInProgress:
+		corev1.PodResizePending, corev1.PodResizeInProgress, corev1.AllContainersRestarting:
 		return true
 	default:
 		return false
@@ -437,7 +501,7 @@ func sandboxReady(v pod.View) corev1.PodCondition {
 	return c
 }
 
-func initialized(v pod.View, st *corev1.PodStatus) corev1.PodCondition {
+func initialized(v pod.View, st, prev *corev1.PodStatus) corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}
 	if st.Phase == corev1.PodSucceeded {
 		c.Reason = "PodCompleted"
@@ -461,6 +525,10 @@ func initialized(v pod.View, st *corev1.PodStatus) corev1.PodCondition {
 			}
 		case pod.Ephemeral: // it comes when somebody looks in, and tells nothing
 		}
+	}
+	if old := find(prev.Conditions, corev1.PodInitialized); len(incomplete) > 0 && old != nil && old.Status == corev1.ConditionTrue &&
+		pod.MayRestartAll(v.Pod) {
+		return c // a pod that starts again in place was initialized once, and stays so
 	}
 	if len(incomplete) > 0 {
 		c.Status, c.Reason = corev1.ConditionFalse, "ContainersNotInitialized"

@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -121,6 +122,8 @@ type Manager struct {
 	// owners are the pods that have volumes which only one pod may have, by the volume's name.
 	owners map[string]types.UID
 	wake   chan struct{}
+
+	metrics *prometheus.Registry
 }
 
 type podVolumes struct {
@@ -128,6 +131,8 @@ type podVolumes struct {
 	busy    sync.Mutex
 	pod     *corev1.Pod
 	mounted map[string]Mounted
+	// kinds of the volumes of which it is known what they are, as metrics have them.
+	kinds map[string]string
 	// again is when volumes that are not Live want to be set up again. Owned by who is busy.
 	again map[string]time.Time
 	gone  bool
@@ -154,6 +159,7 @@ func New(cfg Config) (*Manager, error) {
 	m.plugins = append(append([]Plugin{}, cfg.Plugins...),
 		&emptyDir{}, &hostPath{}, &configMap{c}, &secret{c}, &downward{c}, &projected{c}, &image{},
 		&local{root: cfg.Local, node: cfg.NodeName, client: cfg.Client, formats: make(chan struct{}, 1), logger: cfg.Logger}, &nfs{})
+	m.register()
 	return m, nil
 }
 
@@ -192,7 +198,7 @@ func (m *Manager) entry(p *corev1.Pod) *podVolumes {
 	defer m.mu.Unlock()
 	pv := m.pods[p.UID]
 	if pv == nil {
-		pv = &podVolumes{mounted: map[string]Mounted{}, again: map[string]time.Time{}}
+		pv = &podVolumes{mounted: map[string]Mounted{}, kinds: map[string]string{}, again: map[string]time.Time{}}
 		m.pods[p.UID] = pv
 	}
 	pv.pod = p
@@ -248,6 +254,9 @@ func (m *Manager) mountAll(ctx context.Context, pv *podVolumes, p *corev1.Pod, r
 		if err != nil {
 			return err
 		}
+		m.mu.Lock()
+		pv.kinds[v.Name] = kindFor(pl, &r)
+		m.mu.Unlock()
 		_, live := pl.(Live)
 		if live || timed || !refresh {
 			if err := m.sole(p, &r); err != nil {
@@ -589,12 +598,20 @@ func (m *Manager) takeDown(ctx context.Context, uid types.UID) error {
 }
 
 func (m *Manager) unmountOne(ctx context.Context, uid types.UID, kind, name, dir string) error {
-	for _, pl := range m.plugins {
-		if escapeName(pl.Name()) == kind {
-			return pl.Unmount(ctx, uid, name, dir)
-		}
+	if pl := m.keeper(kind); pl != nil {
+		return pl.Unmount(ctx, uid, name, dir)
 	}
 	return fmt.Errorf("no volume plugin of this node is called %s", strings.ReplaceAll(kind, "~", "/"))
+}
+
+// keeper is the plugin whose volumes are in directories of the kind; nil if there is none.
+func (m *Manager) keeper(kind string) Plugin {
+	for _, pl := range m.plugins {
+		if escapeName(pl.Name()) == kind {
+			return pl
+		}
+	}
+	return nil
 }
 
 func list(dir string) ([]string, error) {

@@ -117,12 +117,13 @@ func Mode(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("nftables")) // who went away needs no answer
 }
 
-// Status is what upstream's proxy says of itself to its own machine, without its metrics.
+// Status is what upstream's proxy says of itself to its own machine: how it works, whether it does, and its metrics.
 func (p *Proxy) Status() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /proxyMode", Mode)
 	mux.Handle("GET /healthz", p.Health(nil))
 	mux.Handle("GET /livez", p.Health(nil))
+	mux.Handle("GET /metrics", p.metrics())
 	return mux
 }
 

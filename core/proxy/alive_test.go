@@ -77,13 +77,13 @@ func TestAChangeThatWaitsForLong(t *testing.T) {
 	})
 }
 
-// TestTheModeIsToldAsUpstreamTellsIt, beside the health, and nothing else is.
+// TestTheModeIsToldAsUpstreamTellsIt, beside the health and the metrics, and nothing else is.
 func TestTheModeIsToldAsUpstreamTellsIt(t *testing.T) {
-	p := &Proxy{pulse: &pulse{now: time.Now, updated: time.Now()}}
+	p := &Proxy{pulse: &pulse{now: time.Now, updated: time.Now()}, measured: newMeasures()}
 	for path, want := range map[string]struct {
 		code int
 		body string
-	}{"/proxyMode": {200, "nftables"}, "/healthz": {200, ""}, "/livez": {200, ""}, "/metrics": {404, ""}} {
+	}{"/proxyMode": {200, "nftables"}, "/healthz": {200, ""}, "/livez": {200, ""}, "/metrics": {200, ""}, "/debug/pprof/": {404, ""}} {
 		w := httptest.NewRecorder()
 		p.Status().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != want.code || want.body != "" && w.Body.String() != want.body {
@@ -112,7 +112,7 @@ func TestWhichNodesStay(t *testing.T) {
 // TestHealthIsServed until the proxy ends, and nothing is left then.
 func TestHealthIsServed(t *testing.T) {
 	leaks := goleak.IgnoreCurrent()
-	p := &Proxy{pulse: &pulse{now: time.Now, updated: time.Now()}}
+	p := &Proxy{pulse: &pulse{now: time.Now, updated: time.Now()}, measured: newMeasures()}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func silenced(service, node string, ips ...string) *discoveryv1.EndpointSlice {
 func follower(t *testing.T) (p *Proxy, leads func() (to string, changed bool)) {
 	t.Helper()
 	p = &Proxy{
-		wake: make(chan struct{}, 1), pulse: &pulse{now: time.Now},
+		wake: make(chan struct{}, 1), pulse: &pulse{now: time.Now}, measured: newMeasures(),
 		services: map[types.NamespacedName]*corev1.Service{},
 		slices:   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice{},
 		dirty:    map[types.NamespacedName]bool{},
@@ -37,7 +37,8 @@ func follower(t *testing.T) (p *Proxy, leads func() (to string, changed bool)) {
 	web := service("web", "10.96.0.10")
 	p.service(web, false)
 	return p, func() (to string, changed bool) {
-		in, changed := p.take()[types.NamespacedName{Namespace: "default", Name: "web"}]
+		all, _ := p.take()
+		in, changed := all[types.NamespacedName{Namespace: "default", Name: "web"}]
 		for _, e := range v4().after(in.before).endpoints(in.slices, &web.Spec.Ports[0], func(endpoint) bool { return true }) {
 			to += e.at.Addr().String() + " "
 		}

@@ -74,12 +74,15 @@ func (f family) fits(a netip.Addr) bool { return a.IsValid() && a.Is6() == f.ip6
 type endpoint struct {
 	at    netip.AddrPort
 	local bool
+	// zones and nodes are the places that the endpoint is meant for; only a ready one has such.
+	zones, nodes []string
 }
 
 // planner turns one Service and its slices into a plan. It is pure.
 type planner struct {
 	family family
 	node   string
+	zone   string // that the node's label names, or nothing
 	pods   []netip.Prefix
 	// before are the Service's slices of before an outage; see outage.
 	before []*discoveryv1.EndpointSlice
@@ -114,9 +117,8 @@ func (pl planner) plan(s *corev1.Service, slices []*discoveryv1.EndpointSlice) *
 		port := &s.Spec.Ports[i]
 		all := pl.endpoints(slices, port, func(endpoint) bool { return true })
 		local := pl.endpoints(slices, port, func(e endpoint) bool { return e.local })
-		ready := pl.readyHere(slices, port)
-		healthy = max(healthy, ready)
-		pl.port(p, s, port, all, local, ready > 0)
+		healthy = max(healthy, pl.readyHere(slices, port))
+		pl.port(p, s, port, all, local)
 	}
 	if n := s.Spec.HealthCheckNodePort; n != 0 && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 		p.health = &healthWant{service: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, port: n, local: healthy}
@@ -162,6 +164,7 @@ func (pl planner) sorted(list []*discoveryv1.EndpointSlice, port *corev1.Service
 			switch isReady, ends := ptr.Deref(e.Conditions.Ready, true), ptr.Deref(e.Conditions.Terminating, false); {
 			case !want(one):
 			case isReady:
+				one.zones, one.nodes = hints(e.Hints)
 				found.ready[one.at] = one
 			case !ends:
 				found.silent[one.at] = one
@@ -206,22 +209,21 @@ func portOf(s *discoveryv1.EndpointSlice, port *corev1.ServicePort) (uint16, boo
 	return 0, false
 }
 
-// port plans one port of a Service; near says that an endpoint on this node is ready.
-func (pl planner) port(p *plan, s *corev1.Service, port *corev1.ServicePort, all, local []endpoint, near bool) {
+// port plans one port of a Service.
+func (pl planner) port(p *plan, s *corev1.Service, port *corev1.ServicePort, all, local []endpoint) {
 	id := s.Namespace + "/" + s.Name + ":" + port.Name
 	proto := strings.ToLower(string(port.Protocol))
 	svc, loc, ext, ranged := name("svc", id, proto), name("loc", id, proto), name("ext", id, proto), name("lbr", id, proto)
 	inside := all
 	insideChain := svc
-	if ptr.Deref(s.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) == corev1.ServiceInternalTrafficPolicyLocal ||
-		near && ptr.Deref(s.Spec.TrafficDistribution, "") == corev1.ServiceTrafficDistributionPreferSameNode {
+	if ptr.Deref(s.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) == corev1.ServiceInternalTrafficPolicyLocal {
 		inside, insideChain = local, loc
 	}
 	outsideLocal := s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	external, balanced := pl.addresses(s.Spec.ExternalIPs), pl.balanced(s)
 	outside := len(external)+len(balanced) > 0 || port.NodePort != 0
 	if len(all) > 0 && (insideChain == svc || outside) {
-		pl.balance(p, svc, id, proto, s, all)
+		pl.balance(p, svc, id, proto, s, nearest(all, pl.node, pl.zone))
 	}
 	if len(local) > 0 && (insideChain == loc || outside && outsideLocal) {
 		pl.balance(p, loc, id, proto, s, local)

@@ -96,29 +96,6 @@ func TestInternalTrafficStaysOnTheNodeWhereTheServiceSaysSo(t *testing.T) {
 	}
 }
 
-// TestTrafficPrefersTheNodeWhereTheServiceSaysSo: while an endpoint of this node is ready, none of another is asked.
-func TestTrafficPrefersTheNodeWhereTheServiceSaysSo(t *testing.T) {
-	near := service("web", vip, func(s *corev1.Service) {
-		s.Spec.TrafficDistribution = ptr.To(corev1.ServiceTrafficDistributionPreferSameNode)
-	})
-	here, there := slice("web", "n1", "10.0.0.1"), slice("web", "n2", "10.0.0.2")
-	draining := slice("web", "n1", "10.0.0.1")
-	draining.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}
-	for name, c := range map[string]struct {
-		slices []*discoveryv1.EndpointSlice
-		want   string
-	}{
-		"one here":            {[]*discoveryv1.EndpointSlice{here, there}, "loc-"},
-		"none here":           {one(there), "svc-"},
-		"one that ends, here": {[]*discoveryv1.EndpointSlice{draining, there}, "svc-"},
-	} {
-		p := v4().plan(near, c.slices)
-		if got := p.elements[elementKey{mapServices, vip + " . tcp . 80"}]; !strings.Contains(got, c.want) {
-			t.Errorf("%s: %q, want %s: %+v", name, got, c.want, p.elements)
-		}
-	}
-}
-
 // Whatever Services come and go, applying the changes one by one leads to the
 // table that writing everything anew does.
 func TestChangesLeadToTheSameTableAsAWholeRewrite(t *testing.T) {

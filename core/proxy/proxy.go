@@ -42,6 +42,8 @@ type Config struct {
 	Node string
 	// Informers gives Services and EndpointSlices; the caller starts it.
 	Informers informers.SharedInformerFactory
+	// OwnNode gives the Node that Node names, for its zone; the caller starts it. Nil: the node is in no zone.
+	OwnNode informers.SharedInformerFactory
 	// PodCIDRs are the networks of pods. What comes from them is inside the cluster.
 	PodCIDRs []netip.Prefix
 	// ServiceCIDRs are the configured networks of Services, one or one of each IP family; there
@@ -90,7 +92,11 @@ type Proxy struct {
 	slices   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice // by Service, by name
 	dirty    map[types.NamespacedName]bool
 	ranges   map[string][]netip.Prefix // of ServiceCIDRs that are ready, by name
+	zone     string                    // of this node
 	outage   outage
+	triggers []trigger // of the endpoints in dirty
+
+	measured *measures
 }
 
 // side is one IP family.
@@ -109,6 +115,7 @@ func New(cfg Config) (*Proxy, error) {
 	beat := &pulse{now: time.Now, updated: time.Now()}
 	p := &Proxy{
 		cfg: cfg, ready: make(chan struct{}), wake: make(chan struct{}, 1), health: newHealthPorts(cfg.Log, beat), pulse: beat,
+		measured: newMeasures(),
 		services: map[types.NamespacedName]*corev1.Service{},
 		slices:   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice{},
 		dirty:    map[types.NamespacedName]bool{},
@@ -161,6 +168,9 @@ func (p *Proxy) follow() error {
 		return fmt.Errorf("follow endpoint slices: %w", err)
 	}
 	p.synced = []cache.InformerSynced{services.HasSynced, endpoints.HasSynced}
+	if err := p.followZone(p.cfg.OwnNode); err != nil {
+		return fmt.Errorf("follow node %s: %w", p.cfg.Node, err)
+	}
 	return p.followRanges()
 }
 
@@ -173,6 +183,7 @@ func (p *Proxy) service(o any, deleted bool) {
 		return
 	}
 	key := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+	p.measured.services.Inc()
 	p.mu.Lock()
 	if deleted {
 		delete(p.services, key)
@@ -196,8 +207,12 @@ func (p *Proxy) slice(o any, deleted bool) {
 	if key.Name == "" {
 		return
 	}
+	p.measured.endpoints.Inc()
 	p.mu.Lock()
 	p.heard()
+	if trigger, ok := p.measured.triggerOf(p.slices[key][s.Name], s); ok && !deleted && len(p.triggers) < mostTriggers {
+		p.triggers = append(p.triggers, trigger)
+	}
 	switch {
 	case !deleted && p.slices[key] == nil:
 		p.slices[key] = map[string]*discoveryv1.EndpointSlice{s.Name: s}
@@ -217,6 +232,9 @@ func (p *Proxy) slice(o any, deleted bool) {
 func (p *Proxy) change(key types.NamespacedName) {
 	p.dirty[key] = true
 	p.pulse.queued()
+	for _, s := range p.sides {
+		p.measured.queued.WithLabelValues(s.planner.family.name()).SetToCurrentTime()
+	}
 }
 
 func (p *Proxy) nudge() {
@@ -288,8 +306,8 @@ type input struct {
 	slices, before []*discoveryv1.EndpointSlice
 }
 
-// take hands over what changed since it was last asked.
-func (p *Proxy) take() map[types.NamespacedName]input {
+// take hands over what changed since it was last asked, and the zone that the node is in.
+func (p *Proxy) take() (map[types.NamespacedName]input, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	changed := make(map[types.NamespacedName]input, len(p.dirty))
@@ -298,26 +316,34 @@ func (p *Proxy) take() map[types.NamespacedName]input {
 	}
 	p.dirty = map[types.NamespacedName]bool{}
 	p.pulse.begun()
-	return changed
+	return changed, p.zone
 }
 
 // sync plans what changed and writes the difference. After a failure the whole
 // table is written, because nobody knows what is in it.
 func (p *Proxy) sync(ctx context.Context) error {
-	changed, networks := p.take(), p.networks()
+	triggers := p.takeTriggers() // first: what comes in between is of the next time
+	changed, zone := p.take()
+	networks := p.networks()
 	var errs []error
 	health := map[int32]*healthWant{}
 	for _, s := range p.sides {
+		s.planner.zone = zone
+		began, whole := time.Now(), s.broken
 		before, plans := map[types.NamespacedName]*plan{}, map[types.NamespacedName]*plan{}
 		for key, in := range changed {
 			before[key] = s.state.plans[key]
 			plans[key] = s.planner.after(in.before).plan(in.service, in.slices)
 		}
 		difference := s.state.apply(plans)
-		if err := errors.Join(s.use(ctx, s.planner.family.widest(networks)), s.write(ctx, difference)); err != nil {
+		err := errors.Join(s.use(ctx, s.planner.family.widest(networks)), s.write(ctx, difference))
+		p.measured.synced(s.planner.family, whole, began, err)
+		if err != nil {
 			errs = append(errs, err)
+			p.again(s.planner.family, triggers)
 			continue
 		}
+		p.measured.inForce(s.planner.family, triggers)
 		if err := findStale(before, plans).forget(s.planner.family); err != nil {
 			p.cfg.Log.WarnContext(ctx, "stale UDP flows remain until they time out", "error", err)
 		}

@@ -56,7 +56,7 @@ func startChecking(t *testing.T, l *lab, check time.Duration, objects ...runtime
 	go func() {
 		done <- l.In("node", func() error {
 			p, err := New(Config{
-				Table: testTable, Node: "n1", Informers: factory, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+				Table: testTable, Node: "n1", Informers: factory, OwnNode: factory, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 				ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, ReservedTCPPorts: []int32{22, 6443}, Check: check,
 			})
 			made <- p
@@ -96,6 +96,11 @@ func (r *running) put(o any) {
 	switch o := o.(type) {
 	case *corev1.Service:
 		api := r.client.CoreV1().Services(o.Namespace)
+		if _, err = api.Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			_, err = api.Update(ctx, o, metav1.UpdateOptions{})
+		}
+	case *corev1.Node:
+		api := r.client.CoreV1().Nodes()
 		if _, err = api.Create(ctx, o, metav1.CreateOptions{}); err != nil {
 			_, err = api.Update(ctx, o, metav1.UpdateOptions{})
 		}

@@ -249,6 +249,7 @@ func Slice(node string, address netip.Addr, ready bool) *discoveryv1.EndpointSli
 		AddressType: family,
 		Endpoints: []discoveryv1.Endpoint{{
 			Addresses: []string{address.String()}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+			Hints: &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: node}}}, // as the Service asks: PreferSameNode
 		}},
 		Ports: []discoveryv1.EndpointPort{named("dns", corev1.ProtocolUDP), named("dns-tcp", corev1.ProtocolTCP)},
 	}

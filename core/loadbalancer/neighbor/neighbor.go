@@ -9,6 +9,9 @@
 // annotation of the Service; an address is answered for on the link in whose network it is.
 // A node that begins to answer tells the link (gratuitous ARP, unsolicited advertisement), so
 // that nobody waits for an entry of the former node to become stale.
+//
+// An address that is to be an interface's own, such as the one by which servers are reached, is
+// kept by Keep, on one machine at a time. Which machine that is, the caller decides.
 package neighbor
 
 import (

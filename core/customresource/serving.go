@@ -151,7 +151,7 @@ func (s *Serving) sync(ctx context.Context, resourceVersion string) error {
 	}
 	present := make(map[string]bool, len(list.Items))
 	for _, item := range list.Items {
-		name := item.Fields["metadata.name"]
+		name := item.Fields.Get("metadata.name")
 		present[name] = true
 		if was := s.served[name]; was != nil && was.revision == item.Revision {
 			continue

@@ -103,6 +103,7 @@ func (s Server) Configure(c *config.Configuration) *config.Configuration {
 		own.Node.Address = s.Host
 	}
 	own.Node.Name, own.APIServer.Listen = cmp.Or(s.Name, own.Node.Name), s.Listen
+	own.APIServer.VirtualAddress = cmp.Or(own.APIServer.VirtualAddress, s.Cluster.VirtualAddress)
 	return &own
 }
 
@@ -120,6 +121,8 @@ type ServerConfig struct {
 	// Node: the machine runs a node. Wants is what its configuration says of the cluster.
 	Node  bool
 	Wants handover.Cluster
+	// Fits says why this machine cannot be a server of the cluster, which listens where Listen says. It may be nil.
+	Fits func(c handover.Cluster, host string) error
 }
 
 // JoinServer makes this machine a server of the cluster: it then has the cluster's keys,
@@ -200,6 +203,11 @@ func (c *ServerConfig) enter(ctx context.Context, s *Server, invited kubernetes.
 	s.Cluster = offer.Cluster
 	if err := c.checkNetworks(Member{PodCIDR: s.Cluster.PodCIDR, ServiceCIDR: s.Cluster.ServiceCIDR}); err != nil {
 		return err
+	}
+	if c.Fits != nil {
+		if err := c.Fits(s.Cluster, s.Host); err != nil {
+			return err
+		}
 	}
 	if s.Peers, err = reachable(ctx, offer.Members); err != nil {
 		return err

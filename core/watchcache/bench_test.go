@@ -90,7 +90,7 @@ func BenchmarkFanOut(b *testing.B) {
 		o := watchcache.WatchOptions{Bookmarks: true}
 		if i%2 == 1 {
 			o.Field, o.Value = "spec.node", fmt.Sprintf("n%d", i)
-			o.Match = func(it *watchcache.Item) bool { return it.Fields["spec.node"] == o.Value }
+			o.Match = func(it *watchcache.Item) bool { return it.Fields.Get("spec.node") == o.Value }
 		}
 		x, err := r.Watch(ctx, o)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/watchcache/pairs"
 )
 
 // Cache is the watch cache. Make one with New.
@@ -25,6 +26,7 @@ type Cache struct {
 	log     *slog.Logger
 	metrics *metrics
 	forms   forms
+	pairs   pairs.Maker
 	stored  atomic.Int64 // bytes that the items of all resources are packed into
 
 	byNamespace shares

@@ -13,7 +13,7 @@ type collector struct {
 	resource func(key string) (schema.GroupResource, bool)
 }
 
-// NewCollector makes upstream's metrics (apiserver_watch_cache_...) of a cache. resource
+// NewCollector makes upstream's metrics (apiserver_watch_cache_..., apiserver_storage_events_received_total) of a cache. resource
 // names the resource of a prefix; those that it does not know are left out.
 func NewCollector(c *Cache, resource func(prefix string) (schema.GroupResource, bool)) prometheus.Collector {
 	return collector{c, resource}
@@ -24,7 +24,10 @@ func desc(name, help string) *prometheus.Desc {
 }
 
 var (
-	receivedDesc   = desc("events_received_total", "Counter of events received in watch cache broken by resource type.")
+	receivedDesc = desc("events_received_total", "Counter of events received in watch cache broken by resource type.")
+	// One watch over the whole key space feeds the cache, so both count the same.
+	storageDesc = prometheus.NewDesc("apiserver_storage_events_received_total", "Changes that came from the store, by resource.",
+		[]string{"group", "resource"}, nil)
 	dispatchedDesc = desc("events_dispatched_total", "Counter of events dispatched in watch cache broken by resource type.")
 	loadsDesc      = desc("initializations_total", "Counter of watch cache initializations broken by resource type.")
 	capacityDesc   = desc("capacity", "Total capacity of watch cache broken by resource type.")
@@ -33,7 +36,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{receivedDesc, dispatchedDesc, loadsDesc, capacityDesc, revisionDesc} {
+	for _, d := range []*prometheus.Desc{receivedDesc, storageDesc, dispatchedDesc, loadsDesc, capacityDesc, revisionDesc} {
 		to <- d
 	}
 }
@@ -49,6 +52,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(d, kind, value, gr.Group, gr.Resource)
 		}
 		send(receivedDesc, prometheus.CounterValue, float64(f.received))
+		send(storageDesc, prometheus.CounterValue, float64(f.received))
 		send(dispatchedDesc, prometheus.CounterValue, float64(f.dispatched))
 		send(loadsDesc, prometheus.CounterValue, float64(f.loads))
 		send(capacityDesc, prometheus.GaugeValue, float64(f.capacity))

@@ -24,6 +24,9 @@ func TestUpstreamsMetricsAreOfTheResourcesThatAreKnown(t *testing.T) {
 		return schema.GroupResource{Group: "example.com", Resource: strings.Trim(strings.TrimPrefix(prefix, "/registry/"), "/")}, true
 	})
 	want := fmt.Sprintf(`
+# HELP apiserver_storage_events_received_total Changes that came from the store, by resource.
+# TYPE apiserver_storage_events_received_total counter
+apiserver_storage_events_received_total{group="example.com",resource="things"} 1
 # HELP apiserver_watch_cache_events_received_total Counter of events received in watch cache broken by resource type.
 # TYPE apiserver_watch_cache_events_received_total counter
 apiserver_watch_cache_events_received_total{group="example.com",resource="things"} 1
@@ -34,8 +37,9 @@ apiserver_watch_cache_initializations_total{group="example.com",resource="things
 # TYPE apiserver_watch_cache_resource_version gauge
 apiserver_watch_cache_resource_version{group="example.com",resource="things"} %d
 `, rev)
-	if err := testutil.CollectAndCompare(known, strings.NewReader(want), "apiserver_watch_cache_events_received_total",
-		"apiserver_watch_cache_initializations_total", "apiserver_watch_cache_resource_version"); err != nil {
+	if err := testutil.CollectAndCompare(known, strings.NewReader(want), "apiserver_storage_events_received_total",
+		"apiserver_watch_cache_events_received_total", "apiserver_watch_cache_initializations_total",
+		"apiserver_watch_cache_resource_version"); err != nil {
 		t.Error(err)
 	}
 	unknown := watchcache.NewCollector(c, func(string) (schema.GroupResource, bool) { return schema.GroupResource{}, false })

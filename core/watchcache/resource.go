@@ -142,7 +142,9 @@ func (r *Resource) item(kv store.KV) *Item {
 	if err := o.Pack(); err != nil {
 		r.cache.log.Warn("an object cannot be packed and takes more memory", "key", kv.Key, "revision", kv.ModRevision, "error", err)
 	}
-	return &Item{Key: kv.Key, Revision: kv.ModRevision, Object: o, Labels: l, Fields: f, size: len(kv.Value)}
+	return &Item{
+		Key: kv.Key, Revision: kv.ModRevision, Object: o, Labels: r.cache.pairs.Alike(l), Fields: r.cache.pairs.Own(f), size: len(kv.Value),
+	}
 }
 
 // encrypted begins every value that upstream's encryption at rest wrote.

@@ -29,6 +29,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/watchcache/pairs"
 )
 
 // Item is one object as of a revision. It is shared; nobody changes it.
@@ -37,8 +38,8 @@ type Item struct {
 	Revision int64
 	// Object in the storage version, with metadata.resourceVersion set to Revision.
 	Object *object.Object
-	Labels labels.Set
-	Fields fields.Set
+	Labels pairs.Pairs
+	Fields pairs.Pairs
 
 	size int // of the stored value
 }

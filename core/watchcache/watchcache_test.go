@@ -53,7 +53,7 @@ func value(name, color, node string) []byte {
 	return b
 }
 
-func color(it *watchcache.Item) string { return it.Labels["color"] }
+func color(it *watchcache.Item) string { return it.Labels.Get("color") }
 
 func red(it *watchcache.Item) bool { return color(it) == "red" }
 
@@ -325,7 +325,7 @@ func TestFieldHintWakesWhomItConcerns(t *testing.T) {
 	on := func(node string) watchcache.WatchOptions {
 		return watchcache.WatchOptions{
 			Field: "spec.node", Value: node,
-			Match: func(it *watchcache.Item) bool { return it.Fields["spec.node"] == node },
+			Match: func(it *watchcache.Item) bool { return it.Fields.Get("spec.node") == node },
 		}
 	}
 	one, two := w.watch(r, on("n1")), w.watch(r, on("n2"))

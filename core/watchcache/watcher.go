@@ -428,13 +428,13 @@ func (s *scopeWatchers) wake(mu *sync.Mutex, c *change, seq uint64) {
 		}
 		var is, was string
 		if c.item != nil {
-			is = c.item.Fields[field]
+			is = c.item.Fields.Get(field)
 			for w := range values[is] {
 				w.wake(seq)
 			}
 		}
 		if c.prev != nil {
-			if was = c.prev.Fields[field]; c.item == nil || was != is {
+			if was = c.prev.Fields.Get(field); c.item == nil || was != is {
 				for w := range values[was] {
 					w.wake(seq)
 				}

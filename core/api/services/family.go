@@ -252,6 +252,14 @@ func keepsHealthCheckPort(svc *core.Service) bool {
 	return svc.Spec.Type == core.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == core.ServiceExternalTrafficPolicyLocal
 }
 
+// dropInternalTrafficPolicy: an external name has none, though clients may send one, for
+// old versions of Kubernetes gave it to all Services. Upstream stores it and never shows it.
+func dropInternalTrafficPolicy(svc *core.Service) {
+	if svc.Spec.Type == core.ServiceTypeExternalName {
+		svc.Spec.InternalTrafficPolicy = nil
+	}
+}
+
 // OnRead completes an internal Service that an older server wrote. Upstream does
 // it to everything that is read; of a Service that this version wrote it changes nothing.
 func (a *Allocator) OnRead(internal runtime.Object) {
@@ -260,8 +268,8 @@ func (a *Allocator) OnRead(internal runtime.Object) {
 		return
 	}
 	syncClusterIPs(svc, nil)
+	dropInternalTrafficPolicy(svc)
 	if svc.Spec.Type == core.ServiceTypeExternalName {
-		svc.Spec.InternalTrafficPolicy = nil
 		return
 	}
 	if len(svc.Spec.IPFamilies) > 0 {

@@ -109,6 +109,7 @@ func (a *Allocator) Create(ctx context.Context, internal runtime.Object, dryRun 
 		return nil, fmt.Errorf("allocate for a Service: got a %T", internal)
 	}
 	syncClusterIPs(svc, nil)
+	dropInternalTrafficPolicy(svc)
 	return a.claim(ctx, dryRun, func(c *claiming) error {
 		if err := a.families(svc, nil); err != nil {
 			return err
@@ -140,6 +141,7 @@ func (a *Allocator) Update(ctx context.Context, internal, old runtime.Object, dr
 	a.OnRead(before)
 	keepAllocated(svc, before)
 	syncClusterIPs(svc, before)
+	dropInternalTrafficPolicy(svc)
 	return a.claim(ctx, dryRun, func(c *claiming) error {
 		if err := a.families(svc, before); err != nil {
 			return err

@@ -318,3 +318,28 @@ func mustRange(t *testing.T) (out utilnet.PortRange) {
 	}
 	return out
 }
+
+// Clients of old versions send an external name's policy; upstream takes it and shows none.
+func TestAnExternalNameHasNoInternalTrafficPolicy(t *testing.T) {
+	a, _ := newAllocator(t, "10.96.0.0/24")
+	ctx := t.Context()
+	local := core.ServiceInternalTrafficPolicyLocal
+	name := service(core.ServiceTypeExternalName)
+	name.Spec.ExternalName, name.Spec.InternalTrafficPolicy = "a.example", &local
+	if _, err := a.Create(ctx, name, false); err != nil || name.Spec.InternalTrafficPolicy != nil {
+		t.Errorf("created: policy %v, %v", name.Spec.InternalTrafficPolicy, err)
+	}
+	before := service(core.ServiceTypeClusterIP, 80)
+	before.Spec.InternalTrafficPolicy = &local
+	claims, err := a.Create(ctx, before, false)
+	if err != nil || before.Spec.InternalTrafficPolicy == nil {
+		t.Fatalf("a Service with an address keeps its policy: %v, %v", before.Spec.InternalTrafficPolicy, err)
+	}
+	claims.Commit(ctx)
+	turned := before.DeepCopy()
+	turned.Spec.Type, turned.Spec.ExternalName, turned.Spec.ClusterIP, turned.Spec.ClusterIPs = core.ServiceTypeExternalName, "a.example", "", nil
+	turned.Spec.IPFamilies, turned.Spec.IPFamilyPolicy = nil, nil
+	if _, err := a.Update(ctx, turned, before, false); err != nil || turned.Spec.InternalTrafficPolicy != nil {
+		t.Errorf("turned into a name: policy %v, %v", turned.Spec.InternalTrafficPolicy, err)
+	}
+}

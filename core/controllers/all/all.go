@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	metrics "k8s.io/component-base/metrics/prometheus/controllers"
 
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/controllers"
@@ -204,12 +205,16 @@ func (m *Manager) Run(ctx context.Context) error {
 		runners = append(runners, r)
 	}
 	startInformers()
+	metrics.Register()
+	instances := metrics.NewControllerManagerMetrics("kube-controller-manager")
 	failed := make(chan error, len(runners))
 	for i, r := range runners {
 		if r == nil {
 			continue
 		}
 		running.Go(func() {
+			instances.ControllerStarted(m.enabled[i].name)
+			defer instances.ControllerStopped(m.enabled[i].name)
 			if err := r.Run(ctx); err != nil {
 				failed <- fmt.Errorf("%s: %w", m.enabled[i].name, err)
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/ephemeralvolume"
 	"github.com/wasmplane/wasmplane/core/controllers/garbage"
 	"github.com/wasmplane/wasmplane/core/controllers/job"
+	"github.com/wasmplane/wasmplane/core/controllers/legacytokens"
 	"github.com/wasmplane/wasmplane/core/controllers/localprovision"
 	"github.com/wasmplane/wasmplane/core/controllers/namespace"
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
@@ -40,6 +41,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/signing"
 	"github.com/wasmplane/wasmplane/core/controllers/statefulset"
 	"github.com/wasmplane/wasmplane/core/controllers/storagemigration"
+	"github.com/wasmplane/wasmplane/core/controllers/trustbundle"
 	"github.com/wasmplane/wasmplane/core/controllers/ttlafterfinished"
 	"github.com/wasmplane/wasmplane/core/controllers/volumebinding"
 	"github.com/wasmplane/wasmplane/core/controllers/volumeexpand"
@@ -83,6 +85,7 @@ func list() []entry {
 			}
 			return serviceaccount.NewTokens(e.Env, e.workers, b.Minter, b.RootCA)
 		}},
+		{name: legacytokens.Name, account: "legacy-service-account-token-cleaner", workers: 1, build: of(legacytokens.New)},
 		{name: "serviceaccount-controller", account: "service-account-controller", workers: 1, build: of(serviceaccount.New)},
 		{
 			name: "root-ca-certificate-publisher-controller", account: "root-ca-cert-publisher", workers: 1,
@@ -91,6 +94,15 @@ func list() []entry {
 					return nil, nil
 				}
 				return rootca.New(e.Env, e.workers, b.RootCA)
+			},
+		},
+		{
+			name: trustbundle.Name, account: "kube-apiserver-serving-clustertrustbundle-publisher", workers: 1,
+			build: func(b *builder, e built) (runner, error) {
+				if b.RootCA == nil {
+					return nil, nil
+				}
+				return trustbundle.New(e.Env, b.RootCA)
 			},
 		},
 		{name: "clusterrole-aggregation-controller", account: "clusterrole-aggregation-controller", workers: 5, build: of(aggregation.New)},

@@ -46,6 +46,7 @@ type Controller struct {
 
 // New makes the controller.
 func New(env controllers.Env, workers int) (*Controller, error) {
+	register()
 	batch := env.Informers.Batch().V1()
 	jobs := batch.Jobs().Informer()
 	if err := controllers.IndexByController(jobs); err != nil {
@@ -309,6 +310,7 @@ func (c *Controller) create(ctx context.Context, job *batchv1.CronJob, name stri
 		c.recorder.Eventf(job, corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
 		return fmt.Errorf("creating job %s: %w", name, err)
 	default:
+		skew.Observe(created.CreationTimestamp.Sub(at).Seconds())
 		c.recorder.Eventf(job, corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", created.Name)
 		controllers.Did(ctx, "created", "Job", created)
 	}

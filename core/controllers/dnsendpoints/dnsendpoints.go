@@ -172,14 +172,20 @@ func decide(announced []*discoveryv1.EndpointSlice, nodes []*corev1.Node) plan {
 	return p
 }
 
-// with is the slice with a readiness; none where it has it already.
+// with is the slice with a readiness, and with the hint that older versions did not write; none where it has both already.
 func with(s *discoveryv1.EndpointSlice, ready bool) []*discoveryv1.EndpointSlice {
-	if !slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return ptr.Deref(e.Conditions.Ready, true) != ready }) {
+	if !slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
+		return ptr.Deref(e.Conditions.Ready, true) != ready || e.Hints == nil && e.NodeName != nil
+	}) {
 		return nil
 	}
 	changed := s.DeepCopy()
 	for i := range changed.Endpoints {
-		changed.Endpoints[i].Conditions.Ready = &ready
+		e := &changed.Endpoints[i]
+		e.Conditions.Ready = &ready
+		if e.Hints == nil && e.NodeName != nil {
+			e.Hints = &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: *e.NodeName}}}
+		}
 	}
 	return []*discoveryv1.EndpointSlice{changed}
 }

@@ -34,8 +34,16 @@ func slice(node string, ready bool) *discoveryv1.EndpointSlice {
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{{
 			Addresses: []string{"10.1.2.1"}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+			Hints: &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: node}}},
 		}},
 	}
+}
+
+// unhinted is a slice as versions before hints wrote it.
+func unhinted(node string) *discoveryv1.EndpointSlice {
+	s := slice(node, true)
+	s.Endpoints[0].Hints = nil
+	return s
 }
 
 func marked(name string, ready corev1.ConditionStatus, podCIDR string) *corev1.Node {
@@ -68,12 +76,16 @@ func TestDecide(t *testing.T) {
 		"a deleted node":           {[]*discoveryv1.EndpointSlice{slice("a", true), slice("b", true)}, []*corev1.Node{node("b", "True")}, "a gone"},
 		"the last one, silent":     {[]*discoveryv1.EndpointSlice{slice("a", true)}, []*corev1.Node{node("a", "False")}, ""},
 		"all silent, one was told": {[]*discoveryv1.EndpointSlice{slice("a", false), slice("b", true)}, []*corev1.Node{node("a", "False"), node("b", "False")}, "a true"},
+		"of an older version":      {[]*discoveryv1.EndpointSlice{unhinted("a")}, []*corev1.Node{node("a", "True")}, "a true"},
 		"the only node is unknown": {[]*discoveryv1.EndpointSlice{slice("a", true)}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			p := decide(c.slices, c.nodes)
 			for _, s := range p.update {
+				if h := s.Endpoints[0].Hints; h == nil || h.ForNodes[0].Name != nodeOf(s) {
+					t.Errorf("the node's DNS is not for the node: %+v", h)
+				}
 				moved := ""
 				if at := s.Endpoints[0].Addresses[0]; at != "10.1.2.1" {
 					moved = " at " + at

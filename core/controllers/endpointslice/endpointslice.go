@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	library "k8s.io/endpointslice"
+	"k8s.io/endpointslice/metrics"
 	"k8s.io/endpointslice/topologycache"
 	endpointsliceutil "k8s.io/endpointslice/util"
 	"k8s.io/klog/v2"
@@ -58,6 +59,7 @@ type Controller struct {
 
 // New makes the controller.
 func New(env controllers.Env, workers int) (*Controller, error) {
+	metrics.RegisterMetrics() // what the library counts
 	core, slices := env.Informers.Core().V1(), env.Informers.Discovery().V1().EndpointSlices()
 	c := &Controller{
 		services: core.Services().Lister(),

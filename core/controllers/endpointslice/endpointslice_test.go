@@ -3,6 +3,7 @@
 package endpointslice
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -113,4 +115,82 @@ func TestMirrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, behind(t, c, ""))
+}
+
+// TestEndpointsAreMeantForTheirZoneAndNode as the Service's trafficDistribution asks, also when it changes.
+func TestEndpointsAreMeantForTheirZoneAndNode(t *testing.T) {
+	var objects []runtime.Object
+	for i, zone := range []string{"a", "b"} {
+		name, ip := "n"+zone, fmt.Sprintf("10.1.0.%d", i+1)
+		labels := map[string]string{corev1.LabelTopologyZone: zone}
+		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}},
+			&corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: "p" + zone, Namespace: "default", UID: types.UID(name), Labels: map[string]string{"app": "web"}},
+				Spec:       corev1.PodSpec{NodeName: name},
+				Status: corev1.PodStatus{
+					Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
+					Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+				},
+			})
+	}
+	web := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Selector: map[string]string{"app": "web"},
+			Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(8080)}},
+		},
+	}
+	c := controllertest.New(append(objects, web)...)
+	ctl, err := New(c.Env(t), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Start(t, ctl)
+	for _, step := range []struct{ asks, want string }{
+		{"", "none none"},
+		{"PreferClose", "zone:a zone:b"},
+		{"PreferSameNode", "zone:a,node:na zone:b,node:nb"},
+		{"PreferSameZone", "zone:a zone:b"},
+		{"", "none none"},
+	} {
+		web.ResourceVersion = "" // whatever it is
+		if web.Spec.TrafficDistribution = &step.asks; step.asks == "" {
+			web.Spec.TrafficDistribution = nil
+		}
+		if _, err := c.Client.CoreV1().Services("default").Update(t.Context(), web, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, func() error {
+			if got, err := hints(t, c); err != nil || got != step.want {
+				return fmt.Errorf("%q: hints %q, want %q: %w", step.asks, got, step.want, err)
+			}
+			return nil
+		})
+	}
+}
+
+// hints of all endpoints, in order.
+func hints(t *testing.T, c *controllertest.Cluster) (string, error) {
+	t.Helper()
+	list, err := c.Client.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	var all []string
+	for _, s := range list.Items {
+		for _, e := range s.Endpoints {
+			var of []string
+			if e.Hints != nil {
+				for _, z := range e.Hints.ForZones {
+					of = append(of, "zone:"+z.Name)
+				}
+				for _, n := range e.Hints.ForNodes {
+					of = append(of, "node:"+n.Name)
+				}
+			}
+			all = append(all, cmp.Or(strings.Join(of, ","), "none"))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, " "), nil
 }

@@ -70,6 +70,7 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 	if err := controllers.IndexByController(pods.Informer()); err != nil {
 		return nil, fmt.Errorf("job-controller: indexing by controller: %w", err)
 	}
+	register()
 	recorder := env.Recorder("job-controller")
 	c := &Controller{
 		client: env.Client, recorder: recorder, writer: controllers.PodWriter{Client: env.Client, Recorder: recorder},
@@ -112,6 +113,7 @@ func (c *Controller) jobChanged(old, current metav1.Object) {
 }
 
 func (c *Controller) podChanged(old, current metav1.Object) {
+	tracked(old, current)
 	before, _ := old.(*corev1.Pod)
 	pod, _ := current.(*corev1.Pod)
 	if before != nil {
@@ -220,23 +222,29 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	if left > 0 {
 		c.loop.AddAfter(key, left)
 	}
-	return c.advance(ctx, key, situation{
+	in := situation{
 		job: job, pods: pods, settled: left == 0, manage: true, released: released, removed: map[types.UID]bool{}, backoff: backoff,
 		now: time.Now(),
-	})
+	}
+	action, err := c.advance(ctx, key, in)
+	synced(job, action, in.now, err)
+	return err
 }
 
 // advance plans and acts; and once finalizers were removed, accounts for that at
-// once instead of waiting for the watch to tell.
-func (c *Controller) advance(ctx context.Context, key controllers.Key, in situation) error {
+// once instead of waiting for the watch to tell. It says what it did, as metrics have it.
+func (c *Controller) advance(ctx context.Context, key controllers.Key, in situation) (action string, failure error) {
 	job := in.job
-	var failure error
+	action = reconciling
 	for {
 		p := decide(in)
 		if in.manage {
+			if in.settled {
+				action = actionOf(p)
+			}
 			made, err := c.actOnPods(ctx, key, job, p)
 			if err != nil && len(p.remove) > 0 {
-				return err // what the plan says of the status is not true yet
+				return action, err // what the plan says of the status is not true yet
 			}
 			if err != nil && p.status != nil {
 				p.status.Status.Active -= int32(len(p.create) - made)
@@ -245,7 +253,7 @@ func (c *Controller) advance(ctx context.Context, key controllers.Key, in situat
 		}
 		updated, err := c.writeStatus(ctx, in.job, p)
 		if err != nil {
-			return errors.Join(failure, err)
+			return action, errors.Join(failure, err)
 		}
 		if p.wait > 0 {
 			c.loop.AddAfter(key, p.wait)
@@ -255,10 +263,10 @@ func (c *Controller) advance(ctx context.Context, key controllers.Key, in situat
 			in.released[pod.UID] = in.released[pod.UID] || p.forget
 		}
 		if len(p.release) == 0 {
-			return failure
+			return action, failure
 		}
 		if err := c.release(ctx, job, p.release); err != nil {
-			return errors.Join(failure, err)
+			return action, errors.Join(failure, err)
 		}
 		for _, pod := range p.release {
 			in.released[pod.UID] = true
@@ -321,6 +329,7 @@ func (c *Controller) writeStatus(ctx context.Context, job *batchv1.Job, p plan) 
 		return nil, fmt.Errorf("updating status: %w", err)
 	}
 	c.written.Record(updated)
+	accounted(job, updated, p)
 	controllers.Did(ctx, "status updated", jobKind.Kind, nil)
 	for _, e := range p.events {
 		c.recorder.Event(job, e.kind, e.reason, e.message)
@@ -350,6 +359,7 @@ func (c *Controller) actOnPods(ctx context.Context, key controllers.Key, job *ba
 		return err
 	})
 	c.expected.Created(key, len(p.create)-made)
+	created(job, p, made)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return made, nil
 	}

@@ -54,6 +54,8 @@ type plan struct {
 	events  []event
 	// rest: not all pods fitted into the accounts.
 	rest bool
+	// handled counts failed pods that are accounted for now, by what a rule of the failure policy did with them.
+	handled map[batchv1.PodFailurePolicyAction]int
 }
 
 // creation is one pod to create.
@@ -547,6 +549,12 @@ func (p *planner) account() {
 			break
 		}
 		p.plan.release = append(p.plan.release, pod)
+		if action := rule(p.spec.PodFailurePolicy, pod).action; action != "" && p.hasFailed(pod) && !slices.Contains(u.Failed, pod.UID) {
+			if p.plan.handled == nil {
+				p.plan.handled = map[batchv1.PodFailurePolicyAction]int{}
+			}
+			p.plan.handled[action]++
+		}
 		switch {
 		case !p.validIndex(pod):
 		case pod.Status.Phase == corev1.PodSucceeded && !slices.Contains(u.Failed, pod.UID):

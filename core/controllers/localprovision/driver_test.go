@@ -4,7 +4,6 @@ package localprovision_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -73,29 +72,27 @@ func dataSource(group *string, kind, name string) func(*corev1.PersistentVolumeC
 	}
 }
 
-// TestACloneIsMadeWhereItsSourceIs: and nowhere else.
+// TestACloneIsMadeWhereItsSourceIs: whichever node was chosen, and nowhere when that node is gone.
 func TestACloneIsMadeWhereItsSourceIs(t *testing.T) {
 	first, pv := bound("first", "a")
-	from := dataSource(nil, "PersistentVolumeClaim", "first")
-	c := start(t, node("a", withDriver), node("b", withDriver), class("local"), first, pv, claim("clone", "a", from), claim("away", "b", from))
-	controllertest.Eventually(t, func() error {
-		clone, err := volumeOf(t.Context(), c, "clone")
-		if err != nil {
-			return err
-		}
-		if want, err := localvolume.WantedOf(clone); err != nil || want.Source != "volumes/pvc-uid-of-first" {
-			return fmt.Errorf("wanted is %+v (%w)", want, err)
-		}
-		return nil
-	})
-	controllertest.Eventually(t, func() error {
-		away, err := c.Client.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "away", metav1.GetOptions{})
-		if err == nil && away.Annotations[selected] != "" {
-			err = errors.New("its node is chosen still")
-		}
-		return err
-	})
-	if pv, err := volumeOf(t.Context(), c, "away"); err == nil {
+	lost, lostVolume := bound("lost", "gone")
+	from, ofLost := dataSource(nil, "PersistentVolumeClaim", "first"), dataSource(nil, "PersistentVolumeClaim", "lost")
+	c := start(t, node("a", withDriver), node("b", withDriver), class("local"), first, pv, lost, lostVolume,
+		claim("clone", "a", from), claim("away", "b", from), claim("never", "b", ofLost))
+	for _, name := range []string{"clone", "away"} {
+		controllertest.Eventually(t, func() error {
+			clone, err := volumeOf(t.Context(), c, name)
+			if err != nil {
+				return err
+			}
+			if want, err := localvolume.WantedOf(clone); err != nil || want.Source != "volumes/pvc-uid-of-first" || !localvolume.On("a", clone) {
+				return fmt.Errorf("wanted is %+v of %v (%w)", want, clone.Labels, err)
+			}
+			return nil
+		})
+	}
+	controllertest.Eventually(t, event(c, "node gone is not there any more"))
+	if pv, err := volumeOf(t.Context(), c, "never"); err == nil {
 		t.Errorf("a clone was made away from its source: %+v", pv.Spec)
 	}
 }
@@ -133,7 +130,7 @@ func TestASnapshotIsRestored(t *testing.T) {
 		"content content is not of VolumeSnapshot s": func(_, c map[string]any) { part(part(c, "spec"), "volumeSnapshotRef")["uid"] = "another" },
 		"has the volumeMode of what it is made of":   func(_, c map[string]any) { part(c, "spec")["sourceVolumeMode"] = "Block" },
 		"ask for as much": func(_, c map[string]any) { part(c, "status")["restoreSize"] = int64(2 << 30) },
-		"is on node b": func(_, c map[string]any) {
+		"node b is not there any more": func(_, c map[string]any) {
 			part(c, "metadata")["labels"] = map[string]any{"snapshot.storage.kubernetes.io/managed-by": "b"}
 		},
 	} {

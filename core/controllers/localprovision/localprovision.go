@@ -6,7 +6,8 @@
 //
 // A volume is made once the scheduler has chosen a node for the claim's first
 // consumer, and only if the node offers room; otherwise the choice is taken back, so
-// that another node may be chosen. What is in the way is an event on the claim. What is
+// that another node may be chosen. A copy is made on the node that has its source,
+// whichever was chosen. What is in the way is an event on the claim. What is
 // behind the volume is the node's own to make and to remove.
 //
 // The first node that offers room brings the class with it (class.go).
@@ -174,13 +175,6 @@ func (c *Controller) provision(ctx context.Context, claim *corev1.PersistentVolu
 	if _, err := c.volumes.Get(localvolume.Name(claim)); err == nil {
 		return nil
 	}
-	node, why, err := c.room(claim, name)
-	if err != nil {
-		return err
-	}
-	if why != "" {
-		return c.reschedule(ctx, claim, why)
-	}
 	from, err := c.copyOf(ctx, claim)
 	if err != nil {
 		return err
@@ -189,8 +183,15 @@ func (c *Controller) provision(ctx context.Context, claim *corev1.PersistentVolu
 		c.events.Event(claim, corev1.EventTypeWarning, "ProvisioningFailed", from.why)
 		return controllers.ErrNotYet
 	}
-	if from.node != "" && from.node != localvolume.LabelOf(name) {
-		return c.reschedule(ctx, claim, fmt.Sprintf("what it is to be a copy of is on node %s, and %s was chosen: let the pod run there (spec.nodeSelector)", from.node, name))
+	if name, err = c.where(from, name); err != nil {
+		return err
+	}
+	node, why, err := c.room(claim, name)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		return c.reschedule(ctx, claim, why)
 	}
 	pv, err := localvolume.New(claim, node, class.Name, policy(class), from.of)
 	if err != nil {
@@ -233,6 +234,25 @@ func unfit(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) s
 		return "a volume that is made has no labels to be selected by: leave out spec.selector, or make the volume by hand"
 	}
 	return ""
+}
+
+// where a volume is made: on the chosen node, but a copy where its source is. The scheduler
+// knows nothing of sources; it finds the volume bound to another node than it chose, and the
+// pod follows.
+func (c *Controller) where(from source, chosen string) (string, error) {
+	if from.node == "" || from.node == localvolume.LabelOf(chosen) {
+		return chosen, nil
+	}
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return "", err
+	}
+	for _, n := range nodes {
+		if localvolume.LabelOf(n.Name) == from.node {
+			return n.Name, nil
+		}
+	}
+	return from.node, nil // which is not there, and room says so
 }
 
 // room is the chosen node, or why the volume cannot be there.

@@ -85,6 +85,7 @@ type life struct {
 
 // New makes the controller.
 func New(env controllers.Env, workers int, cfg Config) (*Controller, error) {
+	register()
 	if cfg.MonitorGrace == 0 {
 		cfg.MonitorGrace = defaultMonitorGrace
 	}
@@ -254,8 +255,10 @@ func (c *Controller) silentIn(node *corev1.Node) time.Duration {
 func (c *Controller) mark(ctx context.Context, node *corev1.Node) error {
 	now := time.Now()
 	want, wantsEviction := taints(node, false, now)
+	begins := false
 	if wantsEviction {
 		wait, ok := c.mayEvict(node, now)
+		begins = ok
 		if ok {
 			want, _ = taints(node, true, now)
 		} else {
@@ -286,6 +289,9 @@ func (c *Controller) mark(ctx context.Context, node *corev1.Node) error {
 	}
 	if err != nil {
 		return fmt.Errorf("patching taints: %w", err)
+	}
+	if begins {
+		evictions.WithLabelValues(zone(node)).Inc()
 	}
 	controllers.Did(ctx, "taints updated", "Node", nil)
 	return nil

@@ -23,6 +23,7 @@ type reading struct {
 	pods  samples // metrics of pods: by the pod's name
 	total int64   // metrics of objects, and of the world outside
 	err   error
+	took  time.Duration
 }
 
 type samples map[string]sample

@@ -43,6 +43,14 @@ type plan struct {
 	reason   string
 	metrics  []autoscalingv2.MetricStatus
 	failed   bool // nothing can be decided
+	invalid  bool // because of what is written in the autoscaler or its target
+	opinions []opinion
+}
+
+// opinion is what one metric asks for.
+type opinion struct {
+	replicas int32
+	failed   *failure
 }
 
 type event struct{ kind, reason, message string }
@@ -133,7 +141,7 @@ func (p *plan) selector() labels.Selector {
 func (p *plan) fail(eventReason, message, reason, condition string) {
 	p.warn(eventReason, message)
 	p.condition(autoscalingv2.ScalingActive, false, reason, condition)
-	p.metrics = nil
+	p.metrics, p.invalid = nil, true
 	p.give(errors.New(message))
 }
 
@@ -191,6 +199,7 @@ func (p *plan) weigh(e evidence) (replicas int32, by string, ok bool) {
 	failures := 0
 	for i := range p.hpa.Spec.Metrics {
 		j, failed := s.judge(&p.hpa.Spec.Metrics[i], e.readings[i])
+		p.opinions = append(p.opinions, opinion{j.replicas, failed})
 		if failed != nil {
 			p.warn(failed.reason, failed.cause.Error())
 			if failures++; first == nil {

@@ -70,6 +70,7 @@ type past struct {
 // New makes the controller. The dynamic client reads and writes the scale of targets
 // of any kind.
 func New(env controllers.Env, workers int, dyn dynamic.Interface) (*Controller, error) {
+	register()
 	hpas, pods := env.Informers.Autoscaling().V2().HorizontalPodAutoscalers(), env.Informers.Core().V1().Pods()
 	c := &Controller{
 		client: env.Client, dynamic: dyn, sources: &sources{discovery: env.Client.Discovery()},
@@ -106,7 +107,9 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	controllers.About(ctx, "HorizontalPodAutoscaler", hpa)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	began := time.Now()
 	p := c.pass(ctx, key, hpa)
+	reconciled(p, time.Since(began))
 	for _, e := range p.events {
 		c.recorder.Event(hpa, e.kind, e.reason, bounded(e.message))
 	}
@@ -136,7 +139,9 @@ func (c *Controller) pass(ctx context.Context, key controllers.Key, hpa *autosca
 	p := begin(hpa, found.target, c.history(key, hpa.UID), time.Now())
 	if p.bounds() {
 		if selector := p.selector(); selector != nil {
-			p.decide(c.evidence(ctx, key, hpa, selector))
+			e := c.evidence(ctx, key, hpa, selector)
+			p.decide(e)
+			computed(p, e)
 		}
 	}
 	if p.rescale {
@@ -162,7 +167,9 @@ func (c *Controller) evidence(ctx context.Context, key controllers.Key, hpa *aut
 		return e
 	}
 	for i := range hpa.Spec.Metrics {
+		began := time.Now()
 		e.readings[i] = c.sources.read(ctx, key.Namespace, &hpa.Spec.Metrics[i], selector)
+		e.readings[i].took = time.Since(began)
 	}
 	return e
 }

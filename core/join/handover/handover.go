@@ -44,6 +44,8 @@ type Cluster struct {
 	Domain      string `json:"domain"`
 	PodCIDR     string `json:"podCIDR"`
 	ServiceCIDR string `json:"serviceCIDR"`
+	// VirtualAddress by which all servers are reached; "" = there is none.
+	VirtualAddress string `json:"virtualAddress,omitempty"`
 }
 
 // differs says which field of c another configuration contradicts; fields that are empty
@@ -54,6 +56,7 @@ func (c Cluster) differs(o Cluster) error {
 		{"cluster.domain", c.Domain, o.Domain},
 		{"cluster.podCIDR", c.PodCIDR, o.PodCIDR},
 		{"cluster.serviceCIDR", c.ServiceCIDR, o.ServiceCIDR},
+		{"apiserver.virtualAddress", c.VirtualAddress, o.VirtualAddress},
 	} {
 		if f.want != "" && f.has != f.want {
 			return fmt.Errorf("%s is %q in this machine's configuration and %q in the cluster: leave the field out, and the cluster's is taken", f.field, f.want, f.has)

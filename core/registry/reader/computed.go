@@ -16,6 +16,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/watchcache"
+	"github.com/wasmplane/wasmplane/core/watchcache/pairs"
 )
 
 // Computed makes the objects of a resource that is stored nowhere: those of a
@@ -51,7 +52,9 @@ func (r *Reader) compute(ctx context.Context, q Query, o ListOptions) ([]*watchc
 		if !selector.Matches(set) || o.Name != "" && o.Name != m.GetName() {
 			continue
 		}
-		items = append(items, &watchcache.Item{Object: object.FromVersioned(r.res.Codec(q.Version), made), Labels: m.GetLabels(), Fields: set})
+		items = append(items, &watchcache.Item{
+			Object: object.FromVersioned(r.res.Codec(q.Version), made), Labels: pairs.Of(m.GetLabels()), Fields: pairs.Of(set),
+		})
 	}
 	return items, nil
 }

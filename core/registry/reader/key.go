@@ -12,6 +12,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/watchcache"
+	"github.com/wasmplane/wasmplane/core/watchcache/pairs"
 )
 
 // Root of the key space, as Kubernetes has it.
@@ -64,7 +65,7 @@ func (r *Reader) Item(kv store.KV) (*watchcache.Item, error) {
 	if err != nil {
 		return nil, corrupt(&store.CorruptError{Key: kv.Key, Revision: kv.ModRevision, Undecodable: true, Err: err})
 	}
-	return &watchcache.Item{Key: kv.Key, Revision: kv.ModRevision, Object: obj, Labels: lbl, Fields: fld}, nil
+	return &watchcache.Item{Key: kv.Key, Revision: kv.ModRevision, Object: obj, Labels: pairs.Of(lbl), Fields: pairs.Of(fld)}, nil
 }
 
 // Stored reads one key from the store. An item that the cache holds at the same

@@ -159,7 +159,7 @@ func (r *Reader) selection(ctx context.Context, q Query, o ListOptions) (selecti
 	all := selector.Empty() && (o.Labels == nil || o.Labels.Empty())
 	if !all {
 		s.match = func(item *watchcache.Item) bool {
-			return (o.Labels == nil || o.Labels.Matches(item.Labels)) && selector.Matches(item.Fields)
+			return (o.Labels == nil || o.Labels.Matches(&item.Labels)) && selector.Matches(&item.Fields)
 		}
 		if r.res.Custom != nil && !onlyMeta(selector) {
 			s.match = r.matchCustom(ctx, q.Version, o.Labels, selector)
@@ -183,7 +183,7 @@ func onlyMeta(s fields.Selector) bool {
 // those of the requested version. What cannot be converted does not match.
 func (r *Reader) matchCustom(ctx context.Context, version string, l labels.Selector, f fields.Selector) func(*watchcache.Item) bool {
 	return func(item *watchcache.Item) bool {
-		if l != nil && !l.Matches(item.Labels) {
+		if l != nil && !l.Matches(&item.Labels) {
 			return false
 		}
 		set, err := r.customFields(ctx, item, version)

@@ -2,7 +2,7 @@
 
 // Package transient has the codec of kinds that clients send and nobody stores:
 // Binding, Eviction, Scale, TokenRequest, reviews, options of connections. They have
-// one version, and no internal form here.
+// one version, and no internal form here; an Eviction is also read from the version before.
 //
 // It guarantees that what it decodes is of exactly its kind. It fills in no
 // defaults: whatever answers such an object knows them.
@@ -11,6 +11,8 @@ package transient
 import (
 	"fmt"
 
+	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -45,6 +47,9 @@ func (c Codec) DecodeStrict(data []byte, mediaType string, strict bool) (runtime
 	if strictErr, ok := runtime.AsStrictDecodingError(err); ok && o != nil {
 		unknown, err = strictErr.Errors(), nil
 	}
+	if err == nil {
+		o, gvk = current(o, gvk)
+	}
 	switch {
 	case err != nil:
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v", c.GVK.Kind, err))
@@ -53,6 +58,17 @@ func (c Codec) DecodeStrict(data []byte, mediaType string, strict bool) (runtime
 	}
 	o.GetObjectKind().SetGroupVersionKind(c.GVK)
 	return o, unknown, nil
+}
+
+// current is an Eviction of policy/v1beta1 as one of policy/v1, which has the same fields.
+// Upstream takes both where pods are evicted, and no other kind of those here in two versions.
+func current(o runtime.Object, gvk *schema.GroupVersionKind) (runtime.Object, *schema.GroupVersionKind) {
+	old, ok := o.(*policyv1beta1.Eviction)
+	if !ok {
+		return o, gvk
+	}
+	kind := policyv1.SchemeGroupVersion.WithKind("Eviction")
+	return &policyv1.Eviction{ObjectMeta: old.ObjectMeta, DeleteOptions: old.DeleteOptions}, &kind
 }
 
 // Default implements object.Codec. Whatever answers such an object knows its defaults.

@@ -18,7 +18,7 @@ func NewCounts(s *registry.Set) prometheus.Collector { return counts{s} }
 var (
 	resourceObjects = prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.",
 		[]string{"group", "resource"}, nil)
-	storageObjects = prometheus.NewDesc("apiserver_storage_objects", "Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.", []string{"resource"}, nil)
+	storageObjects = prometheus.NewDesc("apiserver_storage_objects", "Objects in the store, by resource.", []string{"resource"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -23,13 +23,16 @@ import (
 func (s *Scheduler) bind(ctx context.Context, t *taken) bool {
 	_, end := t.seen.Begin(ctx, "bind")
 	defer end(t.decision)
-	return s.take(ctx, t, s.permit(ctx, t.profile, t.item, t.decision))
+	return s.take(ctx, t, s.permit(ctx, t))
 }
 
 // take the node, if the pod is permitted to; the pod goes back where anything fails.
 func (s *Scheduler) take(ctx context.Context, t *taken, permitted *framework.Status) bool {
 	prof, it, d, st := t.profile, t.item, t.decision, permitted
 	if st.IsSuccess() && !t.voted {
+		if framework.Prepares(prof.PreBinds, d.State, it.Info, d.Node) {
+			s.expect(ctx, t)
+		}
 		st = s.prepare(ctx, prof, it, d)
 	}
 	if t.gang != nil {
@@ -44,12 +47,36 @@ func (s *Scheduler) take(ctx context.Context, t *taken, permitted *framework.Sta
 	if !st.IsSuccess() {
 		prof.Unreserve(context.WithoutCancel(ctx), d, it.Info, d.Node)
 		s.undo(ctx, prof, it, d, st)
+		if t.expected {
+			s.withdraw(ctx, it.Info.Pod)
+		}
 		return false
 	}
 	s.queue.Done(it.Info.Pod.UID)
 	s.event(prof, it.Info.Pod, corev1.EventTypeNormal, "Scheduled", "Binding",
 		fmt.Sprintf("Successfully assigned %s/%s to %s", it.Info.Pod.Namespace, it.Info.Pod.Name, d.Node))
 	return true
+}
+
+// expect has it written to a pod which node it is about to be bound to, where that takes a while (KEP-5278): those who add
+// and remove nodes see that it needs no other one. A virtual scheduler binds at once.
+func (s *Scheduler) expect(ctx context.Context, t *taken) {
+	p, node := t.item.Info.Pod, t.decision.Node
+	if s.reports == nil || t.expected {
+		return
+	}
+	t.expected = true
+	s.nominated.Expect(p.UID, node)
+	if p.Status.NominatedNodeName == node {
+		return
+	}
+	s.reports.Submit(ctx, p.UID, func(ctx context.Context, _ bool) {
+		err := s.effects.PatchStatus(ctx, p, map[string]any{"nominatedNodeName": node})
+		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			s.cfg.Logger.WarnContext(ctx, "the node that a pod is about to get could not be written to it", "kind", "Pod", "namespace", p.Namespace,
+				"name", p.Name, "error", err)
+		}
+	})
 }
 
 func (s *Scheduler) bindNow(ctx context.Context, prof *decision.Compiled, it *queue.Item, d *Decision) *framework.Status {
@@ -83,7 +110,8 @@ const (
 // permit asks the Permit plugins. One that says Wait is asked again when its time
 // is over. A waiting pod that is deleted, or whose room somebody of higher priority
 // needs, waits no longer.
-func (s *Scheduler) permit(ctx context.Context, prof *decision.Compiled, it *queue.Item, d *Decision) (st *framework.Status) {
+func (s *Scheduler) permit(ctx context.Context, t *taken) (st *framework.Status) {
+	prof, it, d := t.profile, t.item, t.decision
 	end := prof.Metrics.Point(prof.Name, "Permit")
 	defer func() { end(st) }()
 	if len(prof.Permits) == 0 {
@@ -92,7 +120,7 @@ func (s *Scheduler) permit(ctx context.Context, prof *decision.Compiled, it *que
 	refused := s.waiting.Add(it.Info.Pod.UID)
 	defer s.waiting.Remove(it.Info.Pod.UID)
 	began := time.Now()
-	way := permission.Way{Permits: prof.Permits}
+	way := permission.Way{Permits: prof.Permits, Waiting: func() { s.expect(ctx, t) }}
 	st, waited := way.Wait(ctx, d.State, it.Info, d.Node, refused, longestWait)
 	if waited {
 		s.metrics.PermitWait(st, time.Since(began))

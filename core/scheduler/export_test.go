@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/wasmplane/wasmplane/core/scheduler/clearance"
 	"github.com/wasmplane/wasmplane/core/scheduler/decision"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
@@ -22,6 +24,9 @@ func (s *Scheduler) Knows(node string) bool {
 	}
 	return false
 }
+
+// Promised is the node that a pod was promised; "" = none.
+func (s *Scheduler) Promised(uid types.UID) string { return s.nominated.Of(uid) }
 
 // PodsOnNodes names the pods that occupy a node.
 func (s *Scheduler) PodsOnNodes() []string {

@@ -98,8 +98,12 @@ func (s *Scheduler) pod(old, now k8sruntime.Object) {
 		s.unpromise(p.UID)
 		s.waiting.Refuse(p.UID, "the pod is being deleted")
 	case s.profile(p.Spec.SchedulerName) != nil && !s.cache.Holds(p.UID):
-		if node := p.Status.NominatedNodeName; node != "" && s.nominated.Of(p.UID) == "" && old == nil {
-			s.nominated.Set(framework.NewPodInfo(p), node) // promised before this scheduler began
+		before := "" // what is there at first sight was promised before this scheduler began
+		if o, ok := old.(*corev1.Pod); ok && o.UID == p.UID {
+			before = o.Status.NominatedNodeName
+		}
+		if free := s.nominated.Heard(p, before, p.Status.NominatedNodeName); free != "" {
+			s.happened(framework.PodRemoved, free)
 		}
 		s.gangs.SetPod(p)
 		s.queue.Set(p)

@@ -55,6 +55,8 @@ func TestMetricsTellWhatBecameOfPods(t *testing.T) {
 		"scheduler_pod_scheduling_sli_duration_seconds 1":                                          1,
 		"scheduler_pending_pods gated":                                                             1,
 		"scheduler_pending_pods unschedulable":                                                     1,
+		"scheduler_unschedulable_pods NodeResourcesFit default-scheduler":                          1,
+		"scheduler_unschedulable_pods SchedulingGates default-scheduler":                           1,
 		"scheduler_pending_pods active":                                                            0,
 		"scheduler_queue_incoming_pods_total PodAdd active":                                        2,
 		"scheduler_plugin_evaluation_total Filter NodeResourcesFit default-scheduler":              2,

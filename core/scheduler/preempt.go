@@ -140,7 +140,7 @@ func (s *Scheduler) carryOut(ctx context.Context, c *clearing) error {
 	var failed sweep.FirstFailure
 	workers := 1
 	if s.removals != nil {
-		workers = s.cfg.Workers * 4 // they wait for the API, not for a processor
+		workers = int(s.workers.Load()) * 4 // they wait for the API, not for a processor
 	}
 	sweep.Each(len(c.victims), workers, failed.None, func(i int) {
 		v := c.victims[i]
@@ -169,7 +169,7 @@ func (s *Scheduler) supersede(ctx context.Context, prof *decision.Compiled, p *c
 // withdraw has it written to a pod that it is promised no node any more.
 func (s *Scheduler) withdraw(ctx context.Context, p *corev1.Pod) {
 	s.reports.Also(ctx, p.UID, func(ctx context.Context, _ bool) {
-		if s.nominated.Of(p.UID) != "" {
+		if s.nominated.Own(p.UID) {
 			return // it is promised another one by now
 		}
 		err := s.effects.PatchStatus(ctx, p, map[string]any{"nominatedNodeName": nil})

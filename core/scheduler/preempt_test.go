@@ -41,7 +41,7 @@ func (d deletions) Delete(ctx context.Context, p *corev1.Pod) error {
 }
 
 // soon is a queue in which pods hardly back off: those that are woken are tried.
-var soon = queue.Config{InitialBackoff: time.Millisecond, MaxBackoff: time.Millisecond}
+var soon = queue.Config{Backoff: queue.Backoff{InitialBackoff: time.Millisecond, MaxBackoff: time.Millisecond}}
 
 // tries counts how often the pods of one name are tried.
 type tries struct {

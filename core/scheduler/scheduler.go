@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,6 +101,7 @@ type Scheduler struct {
 	binding  chan struct{} // a token per binding in flight
 	bindings sync.WaitGroup
 	metrics  *measure.Metrics
+	workers  atomic.Int64 // that judge nodes at once
 
 	nominated nominated.Nominations
 	waiting   permission.Waiters
@@ -124,9 +124,6 @@ func assemble(cfg Config, e environment) (*Scheduler, error) {
 	if len(cfg.Profiles) == 0 {
 		return nil, errors.New("the scheduler needs at least one profile")
 	}
-	if cfg.Workers == 0 {
-		cfg.Workers = runtime.GOMAXPROCS(0)
-	}
 	if cfg.Bindings == 0 {
 		cfg.Bindings = 64
 	}
@@ -137,11 +134,12 @@ func assemble(cfg Config, e environment) (*Scheduler, error) {
 		cfg: cfg, cache: nodecache.New(), environment: e, debts: debts{}, lanes: lanes{},
 		ready: make(chan struct{}), binding: make(chan struct{}, cfg.Bindings),
 	}
+	s.setWorkers(cfg.Workers)
 	if cfg.PodGroups {
 		s.gangs = gang.NewGroups()
 	}
 	s.metrics = measure.New(measure.Sources{
-		Queue: func() (int, int, int, int) { return s.queue.Len() }, Gated: s.gated,
+		Queue: func() (int, int, int, int) { return s.queue.Len() }, Refusers: s.refusers, Gated: s.gated,
 		Cache: s.cache.Size, Binding: func() int { return len(s.binding) },
 	})
 	if err := s.metrics.Register(cfg.Metrics); err != nil {
@@ -174,21 +172,38 @@ func (s *Scheduler) SetProfiles(profiles []Profile) error {
 	if before != nil && (sorts(*before) || sorts(compiled)) {
 		s.queue.Rerank()
 	}
+	if before != nil {
+		s.adopt(func(name string) bool { return compiled[name] != nil && (*before)[name] == nil })
+	}
 	// Another plugin may find a node where the one before did not.
 	s.queue.Happened(framework.AnyEvent, nil)
 	return nil
 }
 
-// gated counts the pods with scheduling gates: no queue has them.
-func (s *Scheduler) gated() (n int) {
+// refusers counts the waiting pods that each plugin has refused.
+func (s *Scheduler) refusers() map[measure.Refuser]int {
+	n := map[measure.Refuser]int{}
+	s.queue.Refused(func(p *framework.PodInfo, r queue.Refusal) {
+		if why, ok := r.Why.(*standing); ok {
+			for _, plugin := range why.by {
+				n[measure.Refuser{Plugin: plugin, Profile: p.Pod.Spec.SchedulerName}]++
+			}
+		}
+	})
+	return n
+}
+
+// gated counts the pods with scheduling gates by profile: no queue has them.
+func (s *Scheduler) gated() map[string]int {
+	n := map[string]int{}
 	all, err := s.cfg.Informers.Core().V1().Pods().Lister().List(labels.Everything())
 	if err != nil { // an informer's lister has no errors
-		return 0
+		return n
 	}
 	for _, p := range all {
 		if p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) > 0 && p.Status.Phase == corev1.PodPending &&
 			s.profile(p.Spec.SchedulerName) != nil {
-			n++
+			n[p.Spec.SchedulerName]++
 		}
 	}
 	return n
@@ -266,6 +281,7 @@ type taken struct {
 	seen     *observation.Observation
 	gang     *gang.Barrier // nil = it is bound by itself
 	voted    bool          // it is prepared, and the barrier knows of it
+	expected bool          // its node is written to it
 }
 
 // cycle tells the story of one try up to the binding: decide, take the room. What it returns
@@ -302,7 +318,7 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*cor
 	began := s.now()
 	d := prof.Decide(traced, it.Info, snap, decision.Circumstances{
 		Promised: s.nominated.Of(pod.UID), Ahead: s.ahead(prof, pod), Whole: s.gangs.Whole,
-		Start: s.start, Workers: s.cfg.Workers, Seed: s.seed(), Now: s.now,
+		Start: s.start, Workers: int(s.workers.Load()), Seed: s.seed(), Now: s.now,
 	}, o)
 	if costly(pod) || prof.Reclaims() && d.Effort.Preempted {
 		s.debts.add(pod.Namespace, 1, s.now().Sub(began), s.now())

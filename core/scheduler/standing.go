@@ -72,15 +72,21 @@ func (s *Scheduler) helps(e framework.ClusterEvent, node string) func(queue.Refu
 // attend has the queue told of an object that matters to plugins: they say which pods it may help.
 func (s *Scheduler) attend(e framework.ClusterEvent) cache.ResourceEventHandler {
 	return nodecache.Handler(func(old, now k8sruntime.Object) {
-		s.queue.Happened(e, func(r queue.Refusal) bool {
-			why, ok := r.Why.(*standing)
-			return !ok || why.any || len(why.by) == 0 || why.profile.HelpedByObject(why.pod, why.by, e, old, now)
-		})
+		s.queue.Happened(e, helpedBy(e, old, now))
 	})
+}
+
+// helpedBy says who is helped by the change of an object.
+func helpedBy(e framework.ClusterEvent, old, now k8sruntime.Object) func(queue.Refusal) bool {
+	return func(r queue.Refusal) bool {
+		why, ok := r.Why.(*standing)
+		return !ok || why.any || len(why.by) == 0 || why.profile.HelpedByObject(why.pod, why.by, e, old, now)
+	}
 }
 
 // volumes has the queue told of an object of volumes: only pods that wait for it, or for any, are looked at.
 func (s *Scheduler) volumes(old, now k8sruntime.Object) {
+	helps := helpedBy(framework.VolumesChanged, old, now)
 	var keys []string
 	for _, o := range []k8sruntime.Object{old, now} {
 		if o == nil {
@@ -88,12 +94,12 @@ func (s *Scheduler) volumes(old, now k8sruntime.Object) {
 		}
 		of := framework.KeysOf(o)
 		if of == nil {
-			s.queue.Happened(framework.VolumesChanged, nil)
+			s.queue.Happened(framework.VolumesChanged, helps)
 			return
 		}
 		keys = append(keys, of...)
 	}
-	s.queue.HappenedTo(framework.VolumesChanged, keys)
+	s.queue.HappenedTo(framework.VolumesChanged, keys, helps)
 }
 
 // unpromise takes back what a pod was promised: the room is anybody's again.

@@ -3,6 +3,7 @@
 package scheduler_test
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -54,4 +55,31 @@ func TestAClaimWakesThePodsThatUseIt(t *testing.T) {
 	if n := others.Load(); n != 1 {
 		t.Errorf("the pod of another claim was tried %d times", n)
 	}
+}
+
+// A pod whose volume is in no zone of a node is tried again when the volume's zones change, and by no other change of it.
+func TestAVolumeThatMovesWakesItsPod(t *testing.T) {
+	c := startWith(t, soon, func(api report.Effects) report.Effects { return api })
+	c.node("a", "4", func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "z1" })
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", Labels: map[string]string{corev1.LabelTopologyZone: "z2"}}}
+	volumes := c.client.CoreV1().PersistentVolumes()
+	if _, err := volumes.Create(t.Context(), pv, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "data", Annotations: map[string]string{volume.AnnBindCompleted: "yes"},
+	}}
+	claim.Spec.VolumeName = "pv"
+	if _, err := c.client.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.create(claiming("mine", "data"))
+	c.await("mine", func(p *corev1.Pod) bool {
+		return strings.HasPrefix(message(p), "0/1 nodes are available: 1 node(s) had no available volume zone.")
+	})
+	pv.Labels[corev1.LabelTopologyZone] = "z1__z2"
+	if _, err := volumes.Update(t.Context(), pv, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.await("mine", bound)
 }

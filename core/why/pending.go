@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wasmplane/wasmplane/core/scheduler/native/nodefeatures"
 	"github.com/wasmplane/wasmplane/core/why/facts"
 	"github.com/wasmplane/wasmplane/core/why/trial"
 )
@@ -105,6 +106,7 @@ func (e *explainer) tried(t *trial.Trial, p *corev1.Pod, scheduled corev1.PodCon
 	for _, r := range refused[1:] {
 		a.Cause += fmt.Sprintf(", %s on %d (%s)", r.Reason, len(r.Nodes), r.Plugin)
 	}
+	e.lackedFeatures(a, p)
 	sentence, kept := t.Preemption()
 	if a.Preemption = kept; sentence != "" {
 		a.because("%s", sentence)
@@ -117,6 +119,25 @@ func (e *explainer) tried(t *trial.Trial, p *corev1.Pod, scheduled corev1.PodCon
 		a.Unknown = append(a.Unknown, "which single change would let it in: no taint off, label, smaller request, pod less, higher priority or node more does")
 	}
 	return a
+}
+
+// lackedFeatures names what the pod needs of its node's kubelet, and who has it.
+func (e *explainer) lackedFeatures(a *Answer, p *corev1.Pod) {
+	if !slices.ContainsFunc(a.Refused, func(r trial.Refusal) bool { return r.Plugin == nodefeatures.Name }) {
+		return
+	}
+	needs, err := nodefeatures.Needs(p)
+	if err != nil {
+		return
+	}
+	has := "no node declares all of that"
+	for _, n := range e.Nodes {
+		if !slices.ContainsFunc(needs, func(f string) bool { return !slices.Contains(n.Status.DeclaredFeatures, f) }) {
+			has = "node " + n.Name + " declares that"
+			break
+		}
+	}
+	a.because("its spec needs a kubelet with %s; %s", strings.Join(needs, ", "), has)
 }
 
 // whole says whether every plugin of the scheduler is asked in a trial.

@@ -4,6 +4,7 @@ package why
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -144,6 +145,9 @@ func (e *explainer) container(p *corev1.Pod, s *corev1.ContainerStatus) *Answer 
 
 // missing suggests to make what a message says is not there.
 func (e *explainer) missing(p *corev1.Pod, a *Answer, message string) *Answer {
+	if class := p.Spec.RuntimeClassName; class != nil && noHandler.MatchString(message) {
+		return e.noHandler(p, a, *class)
+	}
 	for _, kind := range []string{"configmap", "secret"} {
 		_, after, ok := strings.Cut(strings.ReplaceAll(message, kind+"s ", kind+" "), kind+` "`)
 		if name, _, quoted := strings.Cut(after, `"`); ok && quoted {
@@ -156,6 +160,23 @@ func (e *explainer) missing(p *corev1.Pod, a *Answer, message string) *Answer {
 		}
 	}
 	return a
+}
+
+// noHandler is what runtimes say of a handler that they do not have (containerd, CRI-O).
+var noHandler = regexp.MustCompile(`no runtime for ".*" is configured|failed to find runtime handler`)
+
+// noHandler: the pod's RuntimeClass has a handler that its node's runtime does not know.
+func (e *explainer) noHandler(p *corev1.Pod, a *Answer, class string) *Answer {
+	if n, ok := facts.Find(e.Nodes, "", p.Spec.NodeName); ok {
+		var have []string
+		for _, h := range n.Status.RuntimeHandlers {
+			if h.Name != "" { // the default has no name of its own
+				have = append(have, h.Name)
+			}
+		}
+		a.because("RuntimeClass %s names a handler that is none of node %s: it has %s", class, n.Name, strings.Join(have, ", "))
+	}
+	return a.or("look at the class's handler; a node gets others by node.runtimeHandlers of its configuration", "kubectl get runtimeclass %s -o yaml", class)
 }
 
 // unready: its containers run, and it is not ready.
@@ -181,7 +202,7 @@ func (e *explainer) unready(p *corev1.Pod) *Answer {
 		a.because("%s", c.Message)
 	}
 	if ev := e.last("Pod", p.Namespace, p.Name, "Failed", "FailedMount", "FailedCreatePodSandBox", "BackOff", "Unhealthy"); ev != nil {
-		a.because("%s", ev.Message)
+		return e.missing(p, a.because("%s", ev.Message), ev.Message)
 	}
 	return a
 }

@@ -326,6 +326,17 @@ var situations = map[string]struct {
 	"scheduling gates": {"pod/p", func(c *why.Cluster) {
 		c.Pods = append(c.Pods, pod("p", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/wait"}} }))
 	}, "scheduling gates example.com/wait", []string{"/spec/schedulingGates"}},
+	"a volume in another zone": {"pod/p", func(c *why.Cluster) {
+		for i, n := range c.Nodes {
+			n.Labels[corev1.LabelTopologyZone] = fmt.Sprintf("z%d", i)
+		}
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "disk-1", Labels: map[string]string{corev1.LabelTopologyZone: "z9"}}}
+		bound := claim("fast")
+		bound.Spec.VolumeName, bound.Status.Phase = "disk-1", corev1.ClaimBound
+		bound.Annotations = map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
+		c.Volumes, c.Claims = []*corev1.PersistentVolume{pv}, []*corev1.PersistentVolumeClaim{bound}
+		c.Pods = append(c.Pods, pod("p", uses("data")))
+	}, "node(s) had no available volume zone on 2 of 2 nodes (VolumeZone)", []string{"wasmplane token create"}},
 	"a scheduler that there is not": {"pod/p", func(c *why.Cluster) {
 		c.Pods = append(c.Pods, pod("p", func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" }))
 	}, `asks for the scheduler "mine"`, []string{"kubectl replace --force"}},

@@ -11,6 +11,7 @@ import (
 	"k8s.io/kube-scheduler/config/v1"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
+	"github.com/wasmplane/wasmplane/core/scheduler/native/shape"
 )
 
 // arguments of the native plugins of a profile.
@@ -83,23 +84,32 @@ func (a *argument) fit() error {
 			return a.wrong("scoringStrategy.requestedToCapacityRatio", "needs type: RequestedToCapacityRatio")
 		}
 	case v1.MostAllocated:
-		a.into.Fit.Shape = []native.ShapePoint{{Utilization: 0, Score: 0}, {Utilization: 100, Score: 100}}
+		a.into.Fit.Shape = shape.Shape{{Utilization: 0, Score: 0}, {Utilization: 100, Score: 100}}
 	case v1.RequestedToCapacityRatio:
 		if s.RequestedToCapacityRatio == nil || len(s.RequestedToCapacityRatio.Shape) == 0 {
 			return a.wrong("scoringStrategy.requestedToCapacityRatio", "expected a shape with at least one point")
 		}
-		before := int32(-1)
-		for i, p := range s.RequestedToCapacityRatio.Shape {
-			if p.Utilization <= before || p.Utilization > 100 || p.Score < 0 || p.Score > 10 {
-				return a.wrong(fmt.Sprintf("scoringStrategy.requestedToCapacityRatio.shape[%d]", i), "expected utilization up to 100 in growing order, and a score of 0 to 10; found %d and %d", p.Utilization, p.Score)
-			}
-			before = p.Utilization
-			a.into.Fit.Shape = append(a.into.Fit.Shape, native.ShapePoint{Utilization: int64(p.Utilization), Score: int64(p.Score) * 10})
+		var err error
+		if a.into.Fit.Shape, err = a.shape("scoringStrategy.requestedToCapacityRatio.shape", s.RequestedToCapacityRatio.Shape); err != nil {
+			return err
 		}
 	default:
 		return a.wrong("scoringStrategy.type", "expected LeastAllocated, MostAllocated or RequestedToCapacityRatio, found %q", s.Type)
 	}
 	return nil
+}
+
+// shape reads points; scores are of 10 there.
+func (a *argument) shape(field string, points []v1.UtilizationShapePoint) (out shape.Shape, err error) {
+	before := int32(-1)
+	for i, p := range points {
+		if p.Utilization <= before || p.Utilization > 100 || p.Score < 0 || p.Score > 10 {
+			return nil, a.wrong(fmt.Sprintf("%s[%d]", field, i), "expected utilization up to 100 in growing order, and a score of 0 to 10; found %d and %d", p.Utilization, p.Score)
+		}
+		before = p.Utilization
+		out = append(out, shape.Point{Utilization: int64(p.Utilization), Score: int64(p.Score) * 10})
+	}
+	return out, nil
 }
 
 func (a *argument) resources(field string, list []v1.ResourceSpec) (out []native.ResourceWeight, err error) {
@@ -224,8 +234,9 @@ func (a *argument) volumes() error {
 	if err := a.read(&x, &x.Kind, "VolumeBindingArgs"); err != nil {
 		return err
 	}
-	if len(x.Shape) > 0 {
-		return a.wrong("shape", "nodes are not rated by the room of their storage: leave it out")
+	var err error
+	if a.into.VolumeShape, err = a.shape("shape", x.Shape); err != nil {
+		return err
 	}
 	if s := x.BindTimeoutSeconds; s != nil {
 		if *s < 1 {

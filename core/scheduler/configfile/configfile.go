@@ -157,7 +157,7 @@ func profileName(p *v1.KubeSchedulerProfile) string {
 }
 
 // Queue is what the configuration says of waiting pods.
-func (f *File) Queue() (q queue.Config) {
+func (f *File) Queue() (q queue.Backoff) {
 	if s := f.doc.PodInitialBackoffSeconds; s != nil {
 		q.InitialBackoff = time.Duration(*s) * time.Second
 	}

@@ -181,6 +181,8 @@ func TestWhatIsWrongOrNotDoneIsSaidWithFileAndLine(t *testing.T) {
 		{one + "pluginConfig:\n  - name: InterPodAffinity\n    args: {hardPodAffinityWeight: 100}", "s.yaml:6: profiles[0].pluginConfig[0].args.hardPodAffinityWeight: expected 1"},
 		{one + "pluginConfig:\n  - name: NodeAffinity\n    args: {kind: NodeNameArgs}", "s.yaml:6: profiles[0].pluginConfig[0].args.kind: expected NodeAffinityArgs, found NodeNameArgs"},
 		{one + "pluginConfig:\n  - name: VolumeBinding\n    args: {bindTimeoutSeconds: 0}", "s.yaml:6: profiles[0].pluginConfig[0].args.bindTimeoutSeconds: expected 1 or more, found 0"},
+		{one + "pluginConfig:\n  - name: VolumeBinding\n    args:\n      shape: [{utilization: 50, score: 1}, {utilization: 50, score: 2}]", "s.yaml:7: profiles[0].pluginConfig[0].args.shape[1]: expected utilization up to 100 in growing order"},
+		{one + "pluginConfig:\n  - name: VolumeBinding\n    args:\n      shape: [{utilization: 0, score: 11}]", "s.yaml:7: profiles[0].pluginConfig[0].args.shape[0]: expected utilization up to 100"},
 	} {
 		_, err := profiles(c.text)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -21,7 +21,7 @@ var always = map[string]string{
 
 // absent are upstream's plugins that this scheduler does not have.
 var absent = []string{
-	"GangScheduling", "NodeDeclaredFeatures", "VolumeZone", "DeferredPodScheduling",
+	"GangScheduling", "DeferredPodScheduling",
 	"TopologyPlacementGenerator", "PodGroupPodsCount",
 }
 

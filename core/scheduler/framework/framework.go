@@ -364,6 +364,24 @@ type Patient interface {
 	Patience() time.Duration
 }
 
+// Preparing is for PreBind plugins that know beforehand whether they have anything to do for a pod. Those without it
+// have, where they are Patient.
+type Preparing interface {
+	Plugin
+	Prepares(s *State, p *PodInfo, node string) bool
+}
+
+// Prepares says whether one of the plugins has something to do that takes a while.
+func Prepares(all []PreBind, s *State, p *PodInfo, node string) bool {
+	return slices.ContainsFunc(all, func(pre PreBind) bool {
+		if known, ok := pre.(Preparing); ok {
+			return known.Prepares(s, p, node)
+		}
+		_, patient := pre.(Patient)
+		return patient
+	})
+}
+
 // Binding is how a Bind plugin wants a pod bound.
 type Binding struct {
 	// Done: the plugin has bound the pod itself. Otherwise the scheduler binds it.
@@ -434,9 +452,10 @@ const (
 	PodChanged     // the waiting pod itself
 	DevicesChanged // a claim or slice of devices changed, or what taints them
 	DeviceClassChanged
-	GroupChanged              // the PodGroup of the waiting pod
-	Unreserved                // a pod was not bound after all: what plugins had reserved for it is free
-	AnyEvent     ClusterEvent = 1<<32 - 1
+	GroupChanged                     // the PodGroup of the waiting pod
+	Unreserved                       // a pod was not bound after all: what plugins had reserved for it is free
+	NodeFeaturesChanged              // what a node declares that its kubelet can do
+	AnyEvent            ClusterEvent = 1<<32 - 1
 )
 
 // Hints is for plugins that refuse pods: which events may change their mind. A
@@ -447,7 +466,7 @@ type Hints interface {
 }
 
 // Attentive is for plugins with Hints to whom it matters which object has changed: of
-// DevicesChanged and DeviceClassChanged they are asked whether it may help a pod that they refused. old is
+// DevicesChanged, DeviceClassChanged and VolumesChanged they are asked whether it may help a pod that they refused. old is
 // nil for an object that is new, now for one that is gone.
 type Attentive interface {
 	Plugin

@@ -51,13 +51,20 @@ func asksBySpec(p *corev1.Pod) bool {
 		p.Status.Resources == nil && p.Status.AllocatedResources == nil
 }
 
+// resizesAsAWhole says whether the pod's own status, beside its containers', tells of a resize. That of a pod with
+// overhead has the overhead in it, and upstream's sum would count it twice.
+func resizesAsAWhole(p *corev1.Pod) bool { return p.Spec.Resources != nil && len(p.Spec.Overhead) == 0 }
+
 func withoutTerms(p *corev1.Pod) *PodInfo {
 	info := &PodInfo{
 		Pod: p,
 		// A resize that is under way counts with the larger of old and new.
-		Requests: NewResources(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true})),
+		Requests: NewResources(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{
+			UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: resizesAsAWhole(p),
+		})),
 		NonZero: NewResources(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{
-			UseStatusResources: true, NonMissingContainerRequests: defaultRequests,
+			UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: resizesAsAWhole(p),
+			NonMissingContainerRequests: defaultRequests,
 		})),
 	}
 	info.Requests.Pods, info.NonZero.Pods = 1, 1

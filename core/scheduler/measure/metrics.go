@@ -27,7 +27,10 @@ type Metrics struct {
 	preemptions    prometheus.Counter
 	permitWait     *prometheus.HistogramVec
 	incoming       *prometheus.CounterVec
+	reloads        *prometheus.CounterVec
+	stale          prometheus.Gauge
 	pendingByQueue *prometheus.Desc
+	unschedulable  *prometheus.Desc
 	cacheSize      *prometheus.Desc
 	bindsInFlight  *prometheus.Desc
 	sources        Sources
@@ -37,13 +40,21 @@ type Metrics struct {
 type Sources struct {
 	// Queue counts the pods that are to be tried, back off, fit nowhere and may not be tried.
 	Queue func() (ready, backoff, unschedulable, gated int)
-	// Gated counts pods with scheduling gates, which no queue has.
-	Gated func() int
+	// Refusers counts the waiting pods that each plugin has refused; a pod may count for several plugins.
+	Refusers func() map[Refuser]int
+	// Gated counts pods with scheduling gates by profile: no queue has them.
+	Gated func() map[string]int
 	// Cache counts nodes and the pods on them.
 	Cache func() (nodes, pods int)
 	// Binding counts bindings in flight.
 	Binding func() int
 }
+
+// Refuser is a plugin of a profile.
+type Refuser struct{ Plugin, Profile string }
+
+// gates is upstream's plugin that keeps pods with scheduling gates back.
+const gates = "SchedulingGates"
 
 // New makes the metrics of a scheduler. Several at once, of which one follows the
 // other as the leadership moves, may share registered ones: see Register.
@@ -59,27 +70,36 @@ func New(sources Sources) *Metrics {
 	}
 	fromMilli := prometheus.ExponentialBuckets(0.001, 2, 15)
 	return &Metrics{
-		attempts: counter("schedule_attempts_total", "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.", "result", "profile"),
-		latency: histogram("scheduling_attempt_duration_seconds", "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
+		attempts: counter("schedule_attempts_total", "Tries to schedule pods, by result: scheduled, unschedulable (no node fits) or error (of the scheduler or a plugin).", "result", "profile"),
+		latency: histogram("scheduling_attempt_duration_seconds", "How long tries to schedule pods took, with binding.",
 			fromMilli, "result", "profile"),
-		algorithm: single("scheduling_algorithm_duration_seconds", "Scheduling algorithm latency in seconds", fromMilli),
-		points: histogram("framework_extension_point_duration_seconds", "Latency for running all plugins of a specific extension point.",
+		algorithm: single("scheduling_algorithm_duration_seconds", "How long decisions took, without binding.", fromMilli),
+		points: histogram("framework_extension_point_duration_seconds", "How long the plugins of an extension point took together.",
 			prometheus.ExponentialBuckets(0.0001, 2, 12), "extension_point", "status", "profile"),
-		evaluations: counter("plugin_evaluation_total", "Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, Filter, PreScore, and Score).", "plugin", "extension_point", "profile"),
-		triesPerPod: single("pod_scheduling_attempts", "Number of attempts to successfully schedule a pod.",
+		evaluations: counter("plugin_evaluation_total", "Pods that a plugin was asked about, at PreFilter, Filter, PreScore and Score.", "plugin", "extension_point", "profile"),
+		triesPerPod: single("pod_scheduling_attempts", "How many tries pods took that found a node.",
 			prometheus.ExponentialBuckets(1, 2, 5)),
-		sinceAdded: histogram("pod_scheduling_sli_duration_seconds", "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.", prometheus.ExponentialBuckets(0.01, 2, 20), "attempts"),
-		victims:    single("preemption_victims", "Number of selected preemption victims", prometheus.ExponentialBuckets(1, 2, 7)),
+		sinceAdded: histogram("pod_scheduling_sli_duration_seconds", "How long pods that found a node had waited since they came into the queue, over all tries.", prometheus.ExponentialBuckets(0.01, 2, 20), "attempts"),
+		victims:    single("preemption_victims", "How many pods had to go for one.", prometheus.ExponentialBuckets(1, 2, 7)),
 		preemptions: prometheus.NewCounter(prometheus.CounterOpts{
 			Subsystem: "scheduler", Name: "preemption_attempts_total",
-			Help: "Total preemption attempts in the cluster till now",
+			Help: "Tries to make room for a pod by ending others.",
 		}),
-		permitWait: histogram("permit_wait_duration_seconds", "Duration of waiting on permit.", fromMilli, "result"),
-		incoming:   counter("queue_incoming_pods_total", "Number of pods added to scheduling queues by event and queue type.", "queue", "event"),
+		permitWait: histogram("permit_wait_duration_seconds", "How long pods waited for permission to be bound.", fromMilli, "result"),
+		incoming:   counter("queue_incoming_pods_total", "Pods that came into a queue, by what brought them there.", "queue", "event"),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "wasmplane_scheduler_config_reloads_total",
+			Help: "How often the scheduler's configFile has changed, by result: success (it is in force) or failure (the one before stays in force).",
+		}, []string{"result"}),
+		stale: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "wasmplane_scheduler_config_stale",
+			Help: "1 while the scheduler's configFile is not the one in force, because it is wrong.",
+		}),
 
-		pendingByQueue: prometheus.NewDesc("scheduler_pending_pods", "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.", []string{"queue"}, nil),
-		cacheSize:      prometheus.NewDesc("scheduler_cache_size", "Number of nodes and pods in the scheduler cache.", []string{"type"}, nil),
-		bindsInFlight: prometheus.NewDesc("scheduler_goroutines", "Number of running goroutines split by the work they do such as binding.",
+		pendingByQueue: prometheus.NewDesc("scheduler_pending_pods", "Pods that wait, by queue: active (to be tried), backoff (refused a moment ago), unschedulable (fit nowhere) and gated (may not be tried).", []string{"queue"}, nil),
+		unschedulable:  prometheus.NewDesc("scheduler_unschedulable_pods", "Waiting pods that a plugin has refused. A pod counts for each plugin that refused it, so a sum over plugins says nothing.", []string{"plugin", "profile"}, nil),
+		cacheSize:      prometheus.NewDesc("scheduler_cache_size", "Nodes and pods that the scheduler knows.", []string{"type"}, nil),
+		bindsInFlight: prometheus.NewDesc("scheduler_goroutines", "Pods that are being bound at the moment.",
 			[]string{"operation"}, nil),
 		sources: sources,
 	}
@@ -90,11 +110,22 @@ func (m *Metrics) Register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
+	defer func() { m.stale.Set(0) }() // a scheduler that begins has read it
 	return errors.Join(
-		keep(r, &m.attempts), keep(r, &m.latency), keep(r, &m.algorithm), keep(r, &m.points), keep(r, &m.evaluations),
+		keep(r, &m.reloads), keep(r, &m.stale), keep(r, &m.attempts), keep(r, &m.latency), keep(r, &m.algorithm), keep(r, &m.points), keep(r, &m.evaluations),
 		keep(r, &m.triesPerPod), keep(r, &m.sinceAdded), keep(r, &m.victims), keep(r, &m.preemptions), keep(r, &m.permitWait),
 		keep(r, &m.incoming),
 	)
+}
+
+// Reloaded counts a change of the configuration.
+func (m *Metrics) Reloaded(err error) {
+	result, stale := "success", 0.0
+	if err != nil {
+		result, stale = "failure", 1
+	}
+	m.reloads.WithLabelValues(result).Inc()
+	m.stale.Set(stale)
 }
 
 // keep registers a collector, or takes the one that is registered already: a process
@@ -115,6 +146,7 @@ func keep[C prometheus.Collector](r prometheus.Registerer, c *C) error {
 // Describe implements prometheus.Collector: of what is counted when somebody asks.
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	to <- m.pendingByQueue
+	to <- m.unschedulable
 	to <- m.cacheSize
 	to <- m.bindsInFlight
 }
@@ -128,7 +160,15 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	tell(m.pendingByQueue, ready, "active")
 	tell(m.pendingByQueue, backoff, "backoff")
 	tell(m.pendingByQueue, unschedulable, "unschedulable")
-	tell(m.pendingByQueue, gated+m.sources.Gated(), "gated")
+	refusers := m.sources.Refusers()
+	for profile, n := range m.sources.Gated() {
+		gated += n
+		refusers[Refuser{gates, profile}] += n
+	}
+	tell(m.pendingByQueue, gated, "gated")
+	for by, n := range refusers {
+		to <- prometheus.MustNewConstMetric(m.unschedulable, prometheus.GaugeValue, float64(n), by.Plugin, by.Profile)
+	}
 	nodes, pods := m.sources.Cache()
 	tell(m.cacheSize, nodes, "nodes")
 	tell(m.cacheSize, pods, "pods")

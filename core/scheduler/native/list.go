@@ -12,6 +12,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/native/claims"
 	"github.com/wasmplane/wasmplane/core/scheduler/native/devices"
+	"github.com/wasmplane/wasmplane/core/scheduler/native/nodefeatures"
+	"github.com/wasmplane/wasmplane/core/scheduler/native/shape"
 )
 
 // Config of the native plugins.
@@ -25,6 +27,9 @@ type Config struct {
 	// VolumeTimeout is how long a pod that has its node waits for its volumes; 0 =
 	// 10 minutes.
 	VolumeTimeout time.Duration
+	// VolumeShape is how VolumeBinding rates nodes by the share of their storage that a pod would use;
+	// nil = the emptiest is the best.
+	VolumeShape shape.Shape
 	// Volumes is which volumes pods have chosen, for all profiles of a scheduler and for as long as it
 	// runs; nil = what one profile chooses.
 	Volumes *claims.Assumed
@@ -55,9 +60,13 @@ func Default(cfg Config) []scheduler.Weighted {
 		{Plugin: cfg.Affinity, Weight: 2},
 		{Plugin: Ports{}},
 		{Plugin: cfg.Fit, Weight: 1},
-		{Plugin: claims.NewBinding(cfg.Client, inf, cfg.VolumeTimeout, cfg.Volumes)},
+		{Plugin: claims.NewBinding(cfg.Client, inf, claims.Settings{
+			Timeout: cfg.VolumeTimeout, Assumed: cfg.Volumes, Shape: cfg.VolumeShape,
+		}), Weight: 1},
 		{Plugin: claims.NewRestrictions(inf)},
 		{Plugin: claims.NewLimits(inf)},
+		{Plugin: claims.NewZone(inf)},
+		{Plugin: nodefeatures.Plugin{}},
 		{Plugin: Spread{Defaults: &SpreadDefaults{
 			Constraints: cfg.Spread,
 			Services:    core.Services().Lister(), Controllers: core.ReplicationControllers().Lister(),

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/native/shape"
 )
 
 // Fit refuses nodes without room for the pod's requests, and prefers those with
@@ -28,7 +29,7 @@ type Fit struct {
 	Resources []ResourceWeight
 	// Shape is the score at a utilization, with the pod, in lines from point to point; nil:
 	// 100 at 0 down to 0 at 100.
-	Shape []ShapePoint
+	Shape shape.Shape
 	// ClassOf is the device class that gives an extended resource, "" = none: DynamicResources
 	// looks for it on nodes that don't have the resource themselves. Nil = there are no classes.
 	ClassOf func(corev1.ResourceName) string
@@ -39,9 +40,6 @@ type ResourceWeight struct {
 	Name   corev1.ResourceName
 	Weight int64
 }
-
-// ShapePoint is a score, of 100, at a utilization in percent.
-type ShapePoint struct{ Utilization, Score int64 }
 
 // Name implements framework.Plugin.
 func (Fit) Name() string { return "NodeResourcesFit" }
@@ -184,18 +182,7 @@ func (f Fit) at(s share) int64 {
 	if f.Shape == nil {
 		return (s.total - s.used) * framework.MaxScore / s.total
 	}
-	utilization := s.used * 100 / s.total
-	for i, p := range f.Shape {
-		switch {
-		case utilization > p.Utilization:
-			continue
-		case i == 0:
-			return p.Score
-		}
-		from := f.Shape[i-1]
-		return from.Score + (p.Score-from.Score)*(utilization-from.Utilization)/(p.Utilization-from.Utilization)
-	}
-	return f.Shape[len(f.Shape)-1].Score
+	return f.Shape.At(s.used * 100 / s.total)
 }
 
 type share struct{ used, total int64 }

@@ -90,6 +90,9 @@ func changes(old, now *framework.NodeInfo) framework.ClusterEvent {
 	if old.Node.Spec.Unschedulable != now.Node.Spec.Unschedulable || !slices.EqualFunc(old.Node.Spec.Taints, now.Node.Spec.Taints, sameTaint) {
 		e |= framework.NodeTaintsChanged
 	}
+	if !slices.Equal(old.Node.Status.DeclaredFeatures, now.Node.Status.DeclaredFeatures) {
+		e |= framework.NodeFeaturesChanged
+	}
 	return e
 }
 

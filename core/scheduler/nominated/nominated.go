@@ -22,12 +22,16 @@ import (
 type Nominations struct {
 	mu   sync.Mutex
 	pods map[types.UID]promise
+	// expected are the nodes of which it is written to pods that they are about to be bound there: those have
+	// their room, and nothing is promised to them.
+	expected map[types.UID]string
 }
 
 // promise is a pod with the node that it was promised.
 type promise struct {
-	info *framework.PodInfo
-	node string
+	info    *framework.PodInfo
+	node    string
+	foreign bool // the API says so, and another component does
 }
 
 // Set records what a pod is promised; "" takes it back.
@@ -41,7 +45,7 @@ func (n *Nominations) Set(p *framework.PodInfo, node string) {
 		delete(n.pods, p.Pod.UID)
 		return
 	}
-	n.pods[p.Pod.UID] = promise{p, node}
+	n.pods[p.Pod.UID] = promise{info: p, node: node}
 }
 
 // Drop returns the node that the pod was promised; "" where there was none.
@@ -50,7 +54,48 @@ func (n *Nominations) Drop(uid types.UID) string {
 	defer n.mu.Unlock()
 	node := n.pods[uid].node
 	delete(n.pods, uid)
+	delete(n.expected, uid)
 	return node
+}
+
+// Expect says that it is written to a pod where it is about to be bound.
+func (n *Nominations) Expect(uid types.UID, node string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.expected == nil {
+		n.expected = map[types.UID]string{}
+	}
+	n.expected[uid] = node
+}
+
+// Heard takes on what the API says of a pod's nomination: before, "" for a pod that is new, and now. What another component
+// has nominated holds like a promise of our own, but not against one. It returns the node whose room is
+// anybody's again; "" = none.
+func (n *Nominations) Heard(p *corev1.Pod, before, now string) (free string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	was, promised := n.pods[p.UID]
+	switch {
+	case before == now || promised && !was.foreign || now != "" && n.expected[p.UID] == now:
+		return ""
+	case now == "":
+		delete(n.pods, p.UID)
+		delete(n.expected, p.UID)
+		return was.node
+	}
+	if n.pods == nil {
+		n.pods = map[types.UID]promise{}
+	}
+	n.pods[p.UID] = promise{framework.NewPodInfo(p), now, true}
+	return was.node
+}
+
+// Own says whether this scheduler has promised the pod a node.
+func (n *Nominations) Own(uid types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p, ok := n.pods[uid]
+	return ok && !p.foreign
 }
 
 // Of is the node that a pod was promised; "" where there is none.

@@ -20,6 +20,8 @@ const TooLong = "timed out while waiting for permission to bind"
 // Way is a pod's way through the Permit plugins.
 type Way struct {
 	Permits []framework.Permit
+	// Waiting is told that a plugin holds the pod back, once; nil = nobody is.
+	Waiting func()
 	next    int // to be asked
 }
 
@@ -50,6 +52,9 @@ func (w *Way) Wait(ctx context.Context, state *framework.State, p *framework.Pod
 		st, wait := w.Ask(ctx, state, p, node)
 		if st.IsSuccess() || st.Code != framework.Wait {
 			return st, waited
+		}
+		if !waited && w.Waiting != nil {
+			w.Waiting()
 		}
 		waited = true
 		again := time.NewTimer(wait)

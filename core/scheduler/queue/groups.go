@@ -193,11 +193,11 @@ func (q *Queue) Happened(e framework.ClusterEvent, helps func(Refusal) bool) {
 }
 
 // HappenedTo tells of an event that concerns objects with these keys: it may help the pods that wait for one of
-// them, and those that wait for anything.
-func (q *Queue) HappenedTo(e framework.ClusterEvent, keys []string) {
+// them, and those that wait for anything. helps is as in Happened.
+func (q *Queue) HappenedTo(e framework.ClusterEvent, keys []string, helps func(Refusal) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.happened(e, q.waits.of(keys), nil)
+	q.happened(e, q.waits.of(keys), helps)
 }
 
 func (q *Queue) happened(e framework.ClusterEvent, groups iter.Seq[*group], helps func(Refusal) bool) {

@@ -10,6 +10,7 @@
 package queue
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"sync"
@@ -21,10 +22,27 @@ import (
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
 
-// Config of a queue. Zero values mean upstream's.
-type Config struct {
+// Backoff is how long a pod that was refused waits at least; the zero value is upstream's default.
+type Backoff struct {
 	// InitialBackoff (1 s) doubles with each failed try up to MaxBackoff (10 s).
 	InitialBackoff, MaxBackoff time.Duration
+}
+
+// orDefault fills in what is not said.
+func (b Backoff) orDefault() Backoff {
+	return Backoff{cmp.Or(b.InitialBackoff, time.Second), cmp.Or(b.MaxBackoff, 10*time.Second)}
+}
+
+// SetBackoff holds for the pods that are refused from now on.
+func (q *Queue) SetBackoff(b Backoff) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.cfg.Backoff = b.orDefault()
+}
+
+// Config of a queue. Zero values mean upstream's.
+type Config struct {
+	Backoff
 	// MaxWait (5 min) is when a pod that fits nowhere is tried again without an event.
 	MaxWait time.Duration
 	// Rank of a pod that came to the queue at added: the highest goes first. Pop
@@ -96,12 +114,7 @@ type Queue struct {
 
 // New makes an empty queue.
 func New(cfg Config) *Queue {
-	if cfg.InitialBackoff == 0 {
-		cfg.InitialBackoff = time.Second
-	}
-	if cfg.MaxBackoff == 0 {
-		cfg.MaxBackoff = 10 * time.Second
-	}
+	cfg.Backoff = cfg.orDefault()
 	if cfg.MaxWait == 0 {
 		cfg.MaxWait = 5 * time.Minute
 	}
@@ -394,6 +407,7 @@ var eventNames = []struct {
 	{framework.NodeAdded, "NodeAdd"},
 	{framework.NodeLabelsChanged, "NodeLabelChange"},
 	{framework.NodeTaintsChanged, "NodeTaintChange"},
+	{framework.NodeFeaturesChanged, "NodeDeclaredFeatureChange"},
 	{framework.PodBound, "AssignedPodAdd"},
 	{framework.PodRemoved, "AssignedPodDelete"},
 	{framework.PodChanged, "AssignedPodUpdate"},
@@ -435,6 +449,18 @@ func (q *Queue) Len() (ready, backoff, unschedulable, gated int) {
 		}
 	}
 	return ready, backoff, unschedulable, gated
+}
+
+// Refused calls each with every pod that was refused and waits, for what may help it, for the end of
+// its backoff or for its turn, and with the refusal. The queue is locked meanwhile.
+func (q *Queue) Refused(each func(*framework.PodInfo, Refusal)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, it := range q.items {
+		if it.state != trying && it.group != nil {
+			each(it.Info, it.group.refusal)
+		}
+	}
 }
 
 // retry moves an item that is tried to the active pods, by way of what is left of its backoff.

@@ -313,7 +313,7 @@ func TestAnEventOfOneObjectConcernsThoseWhoWaitForIt(t *testing.T) {
 		if looked != 2 {
 			t.Errorf("%d groups are looked at", looked)
 		}
-		q.HappenedTo(framework.VolumesChanged, []string{"claim/b"})
+		q.HappenedTo(framework.VolumesChanged, []string{"claim/b"}, nil)
 		for _, want := range []string{"both", "wasm", ""} {
 			if got := pop(t, q, time.Second+time.Millisecond); got != want {
 				t.Fatalf("popped %q, want %q", got, want)
@@ -321,11 +321,11 @@ func TestAnEventOfOneObjectConcernsThoseWhoWaitForIt(t *testing.T) {
 		}
 		q.Failed("both", Refusal{Interest: framework.VolumesChanged, Keys: []string{"claim/c"}})
 		q.Remove("wasm")
-		q.HappenedTo(framework.VolumesChanged, []string{"claim/b"})
+		q.HappenedTo(framework.VolumesChanged, []string{"claim/b"}, nil)
 		if got := pop(t, q, time.Minute); got != "" {
 			t.Errorf("popped %q: it waits for another claim now", got)
 		}
-		q.HappenedTo(framework.VolumesChanged, []string{"claim/c"})
+		q.HappenedTo(framework.VolumesChanged, []string{"claim/c"}, nil)
 		if got := pop(t, q, time.Minute); got != "both" {
 			t.Errorf("popped %q", got)
 		}

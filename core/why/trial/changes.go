@@ -35,7 +35,7 @@ func (t *Trial) Changes(p *corev1.Pod, d *scheduler.Decision) []Change {
 	var out []Change
 	for _, try := range []func(*corev1.Pod, *scheduler.Decision) (Change, bool){
 		t.uncordon, t.untaint, t.label, t.smaller, t.evict, t.important,
-		t.oneMore,
+		t.elsewhere, t.oneMore,
 	} {
 		if c, ok := try(p, d); ok && t.ctx.Err() == nil {
 			c.Tried = true

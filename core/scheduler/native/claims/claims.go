@@ -2,8 +2,9 @@
 
 // Package claims are the scheduler's plugins for persistent volumes: VolumeBinding
 // chooses the volumes of a pod together with its node, and binds them before the
-// pod is bound; VolumeRestrictions keeps a ReadWriteOncePod claim to one pod;
-// NodeVolumeLimits gives a node no more volumes of a CSI driver than it takes.
+// pod is bound, on nodes whose storage has the most room, or as configured; VolumeRestrictions keeps a ReadWriteOncePod claim to one pod;
+// NodeVolumeLimits gives a node no more volumes of a CSI driver than it takes; VolumeZone
+// keeps to the zones that volumes are labelled with.
 //
 // A claim is bound already, or is bound with its first consumer (a volume that exists
 // and can be reached from the node, or one that is provisioned there), or is somebody
@@ -23,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -31,6 +33,7 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/native/shape"
 )
 
 // Upstream's words, by which tools and people know these reasons.
@@ -56,16 +59,30 @@ type Binding struct {
 	drivers storagelisters.CSIDriverLister
 	room    storagelisters.CSIStorageCapacityLister
 	assumed *Assumed
+	shape   shape.Shape
 }
 
-// NewBinding makes the plugin; timeout 0 is DefaultTimeout, and without shared assumptions it has its own.
-func NewBinding(client kubernetes.Interface, inf informers.SharedInformerFactory, timeout time.Duration, shared *Assumed) *Binding {
-	if shared == nil {
-		shared = &Assumed{}
+// Settings of Binding; the zero value is upstream's default.
+type Settings struct {
+	// Timeout is how long a pod that has its node waits for its volumes; 0 = DefaultTimeout.
+	Timeout time.Duration
+	// Assumed is which volumes pods have chosen, shared with other profiles; nil = those of this one.
+	Assumed *Assumed
+	// Shape is the score of a node at the share of its storage that the pod would use; nil = the emptiest is the best.
+	Shape shape.Shape
+}
+
+// NewBinding makes the plugin.
+func NewBinding(client kubernetes.Interface, inf informers.SharedInformerFactory, with Settings) *Binding {
+	if with.Assumed == nil {
+		with.Assumed = &Assumed{}
+	}
+	if with.Shape == nil {
+		with.Shape = emptiest
 	}
 	core, storage := inf.Core().V1(), inf.Storage().V1()
 	return &Binding{
-		assumed: shared, client: client, timeout: cmp.Or(timeout, DefaultTimeout),
+		assumed: with.Assumed, client: client, timeout: cmp.Or(with.Timeout, DefaultTimeout), shape: with.Shape,
 		claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(), nodes: core.Nodes().Lister(),
 		classes: storage.StorageClasses().Lister(), drivers: storage.CSIDrivers().Lister(), room: storage.CSIStorageCapacities().Lister(),
 	}
@@ -220,6 +237,7 @@ func (b *Binding) Filter(_ context.Context, s *framework.State, _ *framework.Pod
 type choice struct {
 	bind      []match
 	provision []*corev1.PersistentVolumeClaim
+	room      []*resource.Quantity // of the storage in which each of provision is made; nil = nobody says
 }
 
 // match is a claim and the volume that it gets.
@@ -261,12 +279,14 @@ func (b *Binding) choose(w *wanted, node *corev1.Node) (*choice, *framework.Stat
 		}
 	}
 	for _, u := range left {
-		if reason, err := b.provisionable(u, node); err != nil {
+		room, reason, err := b.provisionable(u, node)
+		switch {
+		case err != nil:
 			return nil, framework.AsStatus(err)
-		} else if reason != "" {
+		case reason != "":
 			return nil, framework.NewStatus(framework.Unresolvable, reason)
 		}
-		c.provision = append(c.provision, u.claim)
+		c.provision, c.room = append(c.provision, u.claim), append(c.room, room)
 	}
 	return &c, nil
 }
@@ -323,6 +343,12 @@ func (b *Binding) Unreserve(_ context.Context, _ *framework.State, p *framework.
 
 // Patience implements framework.Patient.
 func (b *Binding) Patience() time.Duration { return b.timeout }
+
+// Prepares implements framework.Preparing.
+func (b *Binding) Prepares(s *framework.State, _ *framework.PodInfo, _ string) bool {
+	c, ok := s.Get(chosenKey{}).(*choice)
+	return ok && len(c.bind)+len(c.provision) > 0
+}
 
 // PreBind implements framework.PreBind: it writes what was chosen, and waits until
 // all of it is bound.

@@ -86,7 +86,7 @@ func (c *cluster) start() {
 
 func (c *cluster) binding() *claims.Binding {
 	c.Helper()
-	b := claims.NewBinding(c.client, c.inf, 0, nil)
+	b := claims.NewBinding(c.client, c.inf, claims.Settings{})
 	c.start()
 	return b
 }
@@ -315,7 +315,7 @@ func TestProfilesShareWhatIsChosen(t *testing.T) {
 	c := newCluster(t, node("a"), class("static", "kubernetes.io/no-provisioner", waits), volumeOn("only", "a", "static", "2Gi"),
 		claim("one", "static", "1Gi"), claim("two", "static", "1Gi"))
 	shared := &claims.Assumed{}
-	before, after := claims.NewBinding(c.client, c.inf, 0, shared), claims.NewBinding(c.client, c.inf, 0, shared)
+	before, after := claims.NewBinding(c.client, c.inf, claims.Settings{Assumed: shared}), claims.NewBinding(c.client, c.inf, claims.Settings{Assumed: shared})
 	c.start()
 	try := func(b *claims.Binding, p *framework.PodInfo) (*framework.State, *framework.Status) {
 		s := framework.NewState()
@@ -452,7 +452,7 @@ func TestPreBindEndsWhenItCannotSucceed(t *testing.T) {
 // TestPreBindIsBounded: nobody provisions.
 func TestPreBindIsBounded(t *testing.T) {
 	c := newCluster(t, node("a"), class("made", "example.com/disk", waits), claim("one", "made", "1Gi"))
-	b := claims.NewBinding(c.client, c.inf, 100*time.Millisecond, nil)
+	b := claims.NewBinding(c.client, c.inf, claims.Settings{Timeout: 100 * time.Millisecond})
 	c.start()
 	p := podWith("web", "one")
 	if st := b.PreBind(t.Context(), prepare(t, b, p, "a"), p, "a"); !strings.Contains(reason(st), "not bound in time") {

@@ -21,19 +21,19 @@ func size(c *corev1.PersistentVolumeClaim) *resource.Quantity {
 	return &q
 }
 
-// provisionable says why no volume can be made for a claim on a node; "" = it can.
-func (b *Binding) provisionable(u unbound, node *corev1.Node) (string, error) {
+// provisionable says why no volume can be made for a claim on a node; "" = it can, in storage with this room.
+func (b *Binding) provisionable(u unbound, node *corev1.Node) (room *resource.Quantity, reason string, err error) {
 	if u.class.Provisioner == "" || u.class.Provisioner == volume.NotSupportedProvisioner {
-		return reasonNoVolumes, nil
+		return nil, reasonNoVolumes, nil
 	}
 	if !topologyAllows(u.class.AllowedTopologies, node.Labels) {
-		return reasonNoVolumes, nil
+		return nil, reasonNoVolumes, nil
 	}
-	ok, err := b.hasRoom(u, node)
+	room, ok, err := b.hasRoom(u, node)
 	if err != nil || ok {
-		return "", err
+		return room, "", err
 	}
-	return reasonNoSpace, nil
+	return nil, reasonNoSpace, nil
 }
 
 // topologyAllows: one of the terms matches; a term without expressions matches nothing.
@@ -52,26 +52,29 @@ func topologyAllows(terms []corev1.TopologySelectorTerm, have map[string]string)
 	})
 }
 
-// hasRoom asks what drivers publish of their room (KEP-1472), where a driver does.
-func (b *Binding) hasRoom(u unbound, node *corev1.Node) (bool, error) {
+// hasRoom asks what drivers publish of their room (KEP-1472), where a driver does: the largest that takes the claim.
+func (b *Binding) hasRoom(u unbound, node *corev1.Node) (room *resource.Quantity, ok bool, err error) {
 	driver, err := b.drivers.Get(u.class.Provisioner)
 	if apierrors.IsNotFound(err) || err == nil && (driver.Spec.StorageCapacity == nil || !*driver.Spec.StorageCapacity) {
-		return true, nil
+		return nil, true, nil
 	}
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	published, err := b.room.List(everything)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	want := size(u.claim)
 	for _, c := range published {
-		if c.StorageClassName == u.class.Name && fits(c, want) && reaches(c, node) {
-			return true, nil
+		if c.StorageClassName != u.class.Name || !fits(c, want) || !reaches(c, node) {
+			continue
+		}
+		if ok = true; c.Capacity != nil && (room == nil || c.Capacity.Cmp(*room) > 0) {
+			room = c.Capacity
 		}
 	}
-	return false, nil
+	return room, ok, nil
 }
 
 func fits(c *storagev1.CSIStorageCapacity, want *resource.Quantity) bool {

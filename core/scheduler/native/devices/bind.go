@@ -82,6 +82,12 @@ func (d *Plugin) Unreserve(ctx context.Context, s *framework.State, p *framework
 // Patience implements framework.Patient.
 func (d *Plugin) Patience() time.Duration { return d.timeout + time.Minute }
 
+// Prepares implements framework.Preparing.
+func (d *Plugin) Prepares(s *framework.State, _ *framework.PodInfo, _ string) bool {
+	c := cycleOf(s)
+	return c != nil && d.client != nil && len(c.claims) > 0
+}
+
 // PreBind implements framework.PreBind: it writes what was decided, and waits until devices
 // that have to be attached are.
 func (d *Plugin) PreBind(ctx context.Context, s *framework.State, p *framework.PodInfo, node string) *framework.Status {

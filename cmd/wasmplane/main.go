@@ -24,5 +24,5 @@ func main() {
 	// A certificate that another authority has signed is to be in use everywhere before the one
 	// before is dropped (core/join/succession): clients look for it as often as this.
 	transport.CertCallbackRefreshDuration = 10 * time.Second
-	os.Exit(command.Main(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(command.Main(command.Args(os.Args), os.Stdout, os.Stderr))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join"
+	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
 
 // ErrLacking is what Run answers when something is; what it is has been printed.
@@ -27,7 +28,10 @@ func Run(ctx context.Context, w io.Writer, c *config.Configuration, dataDir stri
 	if err != nil {
 		return fmt.Errorf("data directory %s: %w", dataDir, err)
 	}
-	look := func(ctx context.Context, w io.Writer) bool { return host(ctx, w, c) && clock(ctx, w, datadir.Dir(abs)) }
+	look := func(ctx context.Context, w io.Writer) bool {
+		disk(ctx, w, datadir.Dir(abs))
+		return host(ctx, w, c) && clock(ctx, w, datadir.Dir(abs))
+	}
 	if cis {
 		s, err := open(c, datadir.Dir(abs))
 		if err != nil {
@@ -39,6 +43,17 @@ func Run(ctx context.Context, w io.Writer, c *config.Configuration, dataDir stri
 		return ErrLacking
 	}
 	return nil
+}
+
+// disk tells how long a server's store would wait for the disk. A worker does not mind.
+func disk(ctx context.Context, w io.Writer, dir datadir.Dir) {
+	l, err := etcd.ProbeDisk(ctx, dir.Etcd())
+	switch {
+	case err != nil:
+		fmt.Fprintln(w, "-", err)
+	case l.Slow() != "":
+		fmt.Fprintln(w, "- for a server,", l.Slow())
+	}
 }
 
 // clock tells whether the clock of a machine that has joined is the server's.

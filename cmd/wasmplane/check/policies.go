@@ -28,8 +28,12 @@ func workers() []recommendation {
 		{"4.2.8", "events are bounded, and enough", always("built in")},
 		{"4.2.9", "the kubelet serves by TLS (and 4.2.12)", always("built in: TLS 1.2 with AEAD ciphers, and TLS 1.3")},
 		{"4.2.10", "certificates of kubelets are renewed (and 4.2.11)", always("built in")},
-		{"4.2.13", "processes of a pod are bounded", func(context.Context, *subject) verdict {
-			return manual("node.evictionHard: pid.available", "the node's are: below pid.available it evicts the pods with the most")
+		{"4.2.13", "processes of a pod are bounded", func(_ context.Context, s *subject) verdict {
+			if n := s.config.PodPIDs(); n > 0 {
+				return met("node.podPidsLimit: %d", n)
+			}
+			return lacking("node.podPidsLimit, as profile: hardened sets it", "a pod may have as many as there are; below node.evictionHard's "+
+				"pid.available the node evicts those with the most")
 		}},
 		{"4.2.14", "the seccomp profile RuntimeDefault is the default", always("built in")},
 		{"4.3.1", "the proxy's metrics are served at loopback", always("built in: another address is refused")},

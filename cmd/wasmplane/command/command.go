@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -33,6 +34,15 @@ import (
 // Version of this build, set by the linker.
 var Version = "unknown"
 
+// Args are the arguments of a command line: a program that is called kubectl, by a link or a copy, is
+// kubectl.
+func Args(line []string) []string {
+	if len(line) > 0 && filepath.Base(line[0]) == "kubectl" {
+		return append([]string{"kubectl"}, line[1:]...)
+	}
+	return line[min(1, len(line)):]
+}
+
 // Main runs the command line and returns the process's exit code.
 func Main(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "kubectl" {
@@ -47,7 +57,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		if errors.As(err, &quiet) {
 			return quiet.Code
 		}
-		fmt.Fprintln(stderr, "error:", err)
+		fmt.Fprintln(stderr, "error:", advised(err))
 		return 1
 	}
 	return 0

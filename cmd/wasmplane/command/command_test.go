@@ -17,8 +17,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 )
 
-// run runs a command line and returns its exit code and what it printed.
-func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+// execute runs a command line and returns its exit code and what it printed.
+func execute(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	code = Main(args, &out, &errs)
@@ -57,9 +57,24 @@ func TestMistakesAreAnsweredWithWhatToDo(t *testing.T) {
 		{"plugin list --data-dir " + dir, "holds no cluster; start one with: wasmplane up"},
 		{"webhook", "--kubeconfig is missing: that of the cluster to serve"},
 	} {
-		code, _, stderr := run(t, strings.Fields(c.args)...)
+		code, _, stderr := execute(t, strings.Fields(c.args)...)
 		if code != 1 || !strings.Contains(stderr, c.want) {
 			t.Errorf("wasmplane %s: exit code %d, stderr %q; want 1 and %q", c.args, code, stderr, c.want)
+		}
+	}
+}
+
+// A link to the program by the name of kubectl is kubectl.
+func TestTheNameSaysWhatItIs(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"wasmplane get pods", "get pods"},
+		{"/usr/bin/wasmplane kubectl get pods", "kubectl get pods"},
+		{"/usr/bin/kubectl get pods", "kubectl get pods"},
+		{"kubectl", "kubectl"},
+		{"wasmplane", ""},
+	} {
+		if got := strings.Join(Args(strings.Fields(c.line)), " "); got != c.want {
+			t.Errorf("%s: arguments %q, want %q", c.line, got, c.want)
 		}
 	}
 }
@@ -67,11 +82,11 @@ func TestMistakesAreAnsweredWithWhatToDo(t *testing.T) {
 func TestVariablesStandInForFlags(t *testing.T) {
 	t.Setenv("WASMPLANE_NODES", "several")
 	t.Setenv("WASMPLANE_DATA_DIR", t.TempDir())
-	if _, _, stderr := run(t, "up"); !strings.Contains(stderr, `found "several"`) {
+	if _, _, stderr := execute(t, "up"); !strings.Contains(stderr, `found "several"`) {
 		t.Errorf("the variable was not read: %q", stderr)
 	}
 	// A flag goes before its variable.
-	if _, _, stderr := run(t, "up", "--nodes", "few"); !strings.Contains(stderr, `found "few"`) {
+	if _, _, stderr := execute(t, "up", "--nodes", "few"); !strings.Contains(stderr, `found "few"`) {
 		t.Errorf("the flag did not win: %q", stderr)
 	}
 }
@@ -135,7 +150,7 @@ func TestADirectoryKeepsTheNameOfItsCluster(t *testing.T) {
 	// Every command that takes the name asks the directory for it.
 	for _, command := range []string{"up", "apiserver", "agent", "join", "kubelet --kubeconfig x", "proxy --kubeconfig x"} {
 		line := append(append(strings.Fields(command), at...), "--cluster-name", "beta")
-		if code, _, stderr := run(t, line...); code != 1 || !strings.Contains(stderr, `holds the cluster "alpha"`) {
+		if code, _, stderr := execute(t, line...); code != 1 || !strings.Contains(stderr, `holds the cluster "alpha"`) {
 			t.Errorf("%v: exit code %d, stderr %q", line, code, stderr)
 		}
 	}

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
@@ -24,6 +27,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join"
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/logfile"
 	"github.com/wasmplane/wasmplane/core/run/memory"
 )
@@ -115,6 +119,7 @@ func (a *app) foreground(ctx context.Context, cfg *config.Configuration, s *sett
 		return err
 	}
 	defer log.Close()
+	defer reopening(ctx, log)()
 	logger, err := newLogger(log, s)
 	if err != nil {
 		return err
@@ -143,6 +148,23 @@ func (a *app) foreground(ctx context.Context, cfg *config.Configuration, s *sett
 		return fmt.Errorf("%w\n(the log is %s)", err, dir.Log())
 	}
 	return nil
+}
+
+// reopening has SIGHUP open the log again, until the function that it returns is called. At a terminal the
+// signal keeps its meaning: the terminal is gone.
+func reopening(ctx context.Context, log *logfile.File) (stop func()) {
+	if term.IsTerminal(int(os.Stdin.Fd())) {
+		return func() {}
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(ctx)
+	ended := run.Go("reopening of the log", func() error { return log.ReopenOn(ctx, signals) })
+	return func() {
+		signal.Stop(signals)
+		cancel()
+		<-ended
+	}
 }
 
 func mergeTarget(merge bool) string {

@@ -92,8 +92,8 @@ func kubectlFor(dir datadir.Dir) *cobra.Command {
 		WithWarningPrinter(streams)
 	if state, err := dir.ReadState(); err == nil {
 		flags = flags.WithWrapConfigFn(func(c *rest.Config) *rest.Config {
-			if c.Host == state.Server && c.Dial == nil && c.Proxy == nil {
-				c.Dial, c.Proxy = localsocket.First(dir.Socket(), state.Server)
+			if (c.Host == state.Server || c.Host == state.Public) && c.Dial == nil && c.Proxy == nil {
+				c.Dial, c.Proxy = localsocket.First(dir.Socket(), c.Host)
 			}
 			return c
 		})
@@ -227,7 +227,11 @@ func showStatus(ctx context.Context, out io.Writer, dir datadir.Dir) error {
 		return &shell.ExitError{Code: 1}
 	}
 	fmt.Fprintf(out, "control plane: process %d, up for %s, at %s\n", pid, progress.Short(time.Since(state.Started)), state.Server)
-	set, err := client.Open(dir.Kubeconfig(), "status")
+	cfg, err := dir.Own("status")
+	if err != nil {
+		return err
+	}
+	set, err := client.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -262,6 +266,14 @@ func showStatus(ctx context.Context, out io.Writer, dir datadir.Dir) error {
 	}
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	if err := members.Disk(ctx, out, set.Kube); err != nil {
+		return err
+	}
+	if state.Public != "" {
+		if err := members.VirtualAddress(ctx, out, set.Kube, dir, state); err != nil {
+			return err
+		}
 	}
 	return errors.Join(members.Servers(ctx, out, set.Kube, set.Config), members.Clocks(ctx, out, set.Kube),
 		members.Migrations(ctx, out, set.Kube))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -21,6 +22,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 	"github.com/wasmplane/wasmplane/core/scheduler/native/claims"
 	"github.com/wasmplane/wasmplane/core/scheduler/native/devices"
+	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 )
 
 // Scheduler runs the scheduler while this process leads. It is ready when it has seen the
@@ -40,30 +42,43 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 		}
 		defer stop()
 		with := native.Config{Client: set.Kube, Informers: inf, Devices: devices.NewLedger(inf), Volumes: &claims.Assumed{}}
+		file := follow(c)
+		seen := file.Seen()
 		policy, err := current(c, with)
 		if err != nil {
 			return err
 		}
 		s, err := scheduler.New(scheduler.Config{
-			Client: set.Kube, Informers: inf, Profiles: policy.Profiles, Queue: policy.Queue, Workers: policy.Workers, Events: record,
+			Client: set.Kube, Informers: inf, Profiles: policy.Profiles, Queue: queue.Config{Backoff: policy.Queue}, Workers: policy.Workers, Events: record,
 			PodGroups: c.Options.Config.FeatureGates[config.GenericWorkload],
 			Logger:    c.Options.Logger, Tracer: c.Tracer, Metrics: c.Metrics,
 		})
 		if err != nil {
 			return err
 		}
-		defer c.Plugins.OnChange(func() {
+		apply := func() error {
 			policy, err := current(c, with)
-			if err == nil {
-				err = s.SetProfiles(policy.Profiles)
-			}
 			if err != nil {
+				return err
+			}
+			return s.Apply(policy)
+		}
+		defer c.Plugins.OnChange(func() {
+			if err := apply(); err != nil {
 				c.Options.Logger.ErrorContext(ctx, "the scheduler's profiles stay as they were", "error", err)
 			}
 		})()
+		file.Apply = func(context.Context) error {
+			err := apply()
+			s.Reloaded(err)
+			say(record(corev1.DefaultSchedulerName), err)
+			return err
+		}
+		c.SetPods(inf.Core().V1().Pods().Lister())
+		defer c.SetPods(nil)
 		defer inf.Shutdown()
 		inf.Start(ctx.Done())
-		return run.Together(ctx, s.Run, func(ctx context.Context) error {
+		return run.Together(ctx, s.Run, func(ctx context.Context) error { return file.Run(ctx, seen) }, func(ctx context.Context) error {
 			if run.Await(ctx, s.Ready()) {
 				c.SetCatchingUp(false)
 				ready()
@@ -77,6 +92,25 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 // current are the profiles of the configuration, with the plugins that there are now.
 func current(c *process.Component, with native.Config) (profiles.Policy, error) {
 	return profiles.Of(c.Options.Config, c.Plugins.Scheduling(), with)
+}
+
+// follow has nothing to apply yet. Without a file it follows none.
+func follow(c *process.Component) *run.Follow {
+	f := &run.Follow{What: "scheduler.configFile", Log: c.Options.Logger, Note: c.Options.Note}
+	if path := profiles.File(c.Options.Config); path != "" {
+		f.Files = []string{path}
+	}
+	return f
+}
+
+// say writes an event about the lease by which schedulers compete: it is there in every cluster, and nobody else's.
+func say(to events.EventRecorder, err error) {
+	about := &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: "kube-system", Name: "kube-scheduler"}
+	if err != nil {
+		to.Eventf(about, nil, corev1.EventTypeWarning, "ConfigurationRefused", "Configure", "%v; the configuration before stays in force", err)
+		return
+	}
+	to.Eventf(about, nil, corev1.EventTypeNormal, "Configured", "Configure", "The changed configuration is in force")
 }
 
 // recorders make event recorders, one for each profile name.

@@ -185,16 +185,18 @@ func (d Dir) Exists() bool {
 
 // State is what one command leaves for the next.
 type State struct {
-	Cluster     string    `json:"cluster"`
-	PodCIDR     string    `json:"podCIDR"`
-	ServiceCIDR string    `json:"serviceCIDR"`
-	Nodes       string    `json:"nodes"`
-	NodeName    string    `json:"nodeName"`
-	Server      string    `json:"server"`
-	Started     time.Time `json:"started"`
-	Version     string    `json:"version"`
-	LogDir      string    `json:"logDir"`
-	LogLinkDir  string    `json:"logLinkDir"`
+	Cluster     string `json:"cluster"`
+	PodCIDR     string `json:"podCIDR"`
+	ServiceCIDR string `json:"serviceCIDR"`
+	Nodes       string `json:"nodes"`
+	NodeName    string `json:"nodeName"`
+	Server      string `json:"server"`
+	// Public is how clients elsewhere reach the API, where that is another URL than Server.
+	Public     string    `json:"public,omitempty"`
+	Started    time.Time `json:"started"`
+	Version    string    `json:"version"`
+	LogDir     string    `json:"logDir"`
+	LogLinkDir string    `json:"logLinkDir"`
 	// KubeletLink is node.kubeletLink: what down removes.
 	KubeletLink string `json:"kubeletLink,omitempty"`
 	// MergedInto is the user's kubeconfig that has a context for the cluster; empty = none has.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
@@ -33,6 +34,7 @@ type Networking struct {
 	service              *proxy.Proxy
 	neighbor             *neighbor.Announcer // nil: nobody here answers for load balancer addresses
 	informers            informers.SharedInformerFactory
+	ownNode              informers.SharedInformerFactory
 	proxyReady, dnsReady chan struct{}
 }
 
@@ -54,6 +56,7 @@ func NewNetworking(c *process.Component, dnsConfig *rest.Config) (*Networking, e
 	}
 	n := &Networking{
 		component: c, set: set, dnsConfig: dnsConfig, informers: informers.NewSharedInformerFactory(set.Kube, 0),
+		ownNode:    ownNode(set.Kube, c.Options.Config.Node.Name),
 		proxyReady: make(chan struct{}), dnsReady: make(chan struct{}),
 	}
 	if dnsConfig == nil {
@@ -65,11 +68,14 @@ func NewNetworking(c *process.Component, dnsConfig *rest.Config) (*Networking, e
 	}
 	n.service, err = proxy.New(proxy.Config{
 		Table: linuxhost.NamesOf(c.Options.Config.Cluster.Name).Table("services"), Node: c.Options.Config.Node.Name,
-		Informers: n.informers, PodCIDRs: pods, ServiceCIDRs: services, Log: c.Options.Logger,
+		Informers: n.informers, OwnNode: n.ownNode, PodCIDRs: pods, ServiceCIDRs: services, Log: c.Options.Logger,
 		ReservedTCPPorts: ReservedPorts(c.Options.Config),
 	})
 	if err != nil {
 		return nil, err
+	}
+	if err := c.Metrics.Register(n.service); err != nil {
+		return nil, fmt.Errorf("register the proxy's metrics: %w", err)
 	}
 	if lb := c.Options.Config.LoadBalancer; lb.Enabled && lb.Announce {
 		n.neighbor, err = neighbor.New(neighbor.Config{Node: c.Options.Config.Node.Name, Informers: n.informers, Log: c.Options.Logger})
@@ -84,10 +90,13 @@ func (n *Networking) Proxy(ctx context.Context) error {
 		return nil
 	}
 	watching, cancel := context.WithCancel(ctx)
+	nodes := n.ownNode.Core().V1().Nodes().Lister() // its informer is made before the factory starts
 	defer n.informers.Shutdown()
+	defer n.ownNode.Shutdown()
 	defer cancel()
 	n.informers.Start(watching.Done())
-	parts := []func(context.Context) error{n.service.Run, closeWhen(n.service.Ready(), n.proxyReady), n.proxyHealth}
+	n.ownNode.Start(watching.Done())
+	parts := []func(context.Context) error{n.service.Run, closeWhen(n.service.Ready(), n.proxyReady), n.proxyHealth(nodes)}
 	if n.neighbor != nil {
 		parts = append(parts, n.neighbor.Run)
 	}
@@ -95,8 +104,7 @@ func (n *Networking) Proxy(ctx context.Context) error {
 }
 
 // Status tells programs of this machine, at the port of the proxy's metrics, what upstream's proxy tells
-// them: /proxyMode and its health. A proxy that is a process of its own does so beside its metrics; here
-// these are the whole process's, and are not for everybody.
+// them: /proxyMode, its health, and its own metrics. Those of the other parts of the process are not for everybody.
 func (n *Networking) Status(ctx context.Context) error {
 	l, err := n.listen(ctx, "the proxy's status (proxy.metricsListen)", n.component.Options.Config.Proxy.MetricsListen, "127.0.0.1:10249")
 	if err != nil {
@@ -118,26 +126,21 @@ func (n *Networking) listen(ctx context.Context, what, configured, usual string)
 }
 
 // proxyHealth answers load balancers' and probes' questions about this node.
-func (n *Networking) proxyHealth(ctx context.Context) error {
-	l, err := n.listen(ctx, "the proxy's health (proxy.healthListen)", n.component.Options.Config.Proxy.HealthListen, ":10256")
-	if err != nil {
-		return err
+func (n *Networking) proxyHealth(nodes corelisters.NodeLister) func(context.Context) error {
+	return func(ctx context.Context) error {
+		l, err := n.listen(ctx, "the proxy's health (proxy.healthListen)", n.component.Options.Config.Proxy.HealthListen, ":10256")
+		if err != nil {
+			return err
+		}
+		if l == nil {
+			<-ctx.Done()
+			return nil
+		}
+		return n.service.ServeHealth(ctx, l, func() bool {
+			node, err := nodes.Get(n.component.Options.Config.Node.Name)
+			return err == nil && proxy.Stays(node)
+		})
 	}
-	if l == nil {
-		<-ctx.Done()
-		return nil
-	}
-	name := n.component.Options.Config.Node.Name
-	own := ownNode(n.set.Kube, name)
-	defer own.Shutdown()
-	watching, cancel := context.WithCancel(ctx)
-	defer cancel()
-	nodes := own.Core().V1().Nodes().Lister()
-	own.Start(watching.Done())
-	return n.service.ServeHealth(ctx, l, func() bool {
-		node, err := nodes.Get(name)
-		return err == nil && proxy.Stays(node)
-	})
 }
 
 // closeWhen closes one channel when another is closed.

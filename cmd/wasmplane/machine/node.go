@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -49,6 +50,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/podresources"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
+	"github.com/wasmplane/wasmplane/core/kubelet/pull"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 	"github.com/wasmplane/wasmplane/core/kubelet/route"
 	kubeletserver "github.com/wasmplane/wasmplane/core/kubelet/server"
@@ -102,6 +104,7 @@ func realNodeConfig(o process.Options) realnode.Config {
 		ReservedTCPPorts: ReservedPorts(o.Config),
 	}
 	c.Containerd.Limits = imageLimits(o.Config.Node.Images)
+	c.Containerd.Handlers = o.Config.Node.Handlers()
 	c.Containerd.CNIConfDir = o.Config.Path(o.Config.Node.CNIConfigDir)
 	if dir := o.Config.Path(o.Config.Node.CNIBinDir); dir != "" {
 		c.Containerd.CNIBinDirs = []string{dir}
@@ -196,7 +199,8 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	}
 	g, err := linuxhost.New(linuxhost.Config{
 		StateDir: state, NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), LogRoot: c.Node.LogDir, LinkRoot: c.Node.LogLinkDir,
-		Reserved: system.list, CgroupRoot: names.PodsCgroup(), NodeIPs: texts(n.addresses), MaxPods: c.Node.MaxPods, Evict: c.Node.EvictionHard,
+		Reserve: system.settings(c), CgroupRoot: names.PodsCgroup(), NodeIPs: texts(n.addresses), MaxPods: c.Node.MaxPods, PodPIDs: c.PodPIDs(),
+		Evict:    c.Node.Eviction(),
 		HideLogs: !c.Node.EnableSystemLogHandler, LogQueries: c.Node.EnableSystemLogQuery,
 		Version: version.Get().GitVersion, Logger: n.component.Options.Logger,
 	})
@@ -270,7 +274,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	}
 	held.Changed(volumes.Changed)
 	measured := podmetrics.New()
-	door, err := n.door(ctx, set.Kube, measured)
+	door, err := n.door(ctx, set.Kube, prometheus.Gatherers{measured.Gatherer(), volumes.Metrics()}, rt != nil)
 	if err != nil {
 		return err
 	}
@@ -291,18 +295,22 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	if err != nil {
 		return err
 	}
+	down, err := shutdowns(n.component.Options)
+	if err != nil {
+		return err
+	}
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: dra.Supplied{Manager: volumes, Claims: claimed},
-		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held, Static: pods, Credentials: asked,
+		Handler: probe.NewHandler(eng), Admitters: append([]kubelet.Admitter{down}, n.component.Plugins.NodeAdmitters()...),
+		Objects: held, Static: pods, Credentials: asked,
 		Devices:          dra.Equipped{Devices: pins, Claims: claimed},
 		Health:           claimed,
 		Metrics:          measured,
-		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port(), Fresh: devices.Fresh()},
+		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port(), Fresh: devices.Fresh(), Unwell: down.Unwell},
 		ReservedTCPPorts: ReservedPorts(c, door.Port()),
 		ClusterDNS:       texts(DNSAddresses(c)[:1]), ClusterDomain: c.Cluster.Domain, HostResolv: spec.ReadResolv("/etc/resolv.conf"),
 		SeccompRoot: filepath.Join(kubeletRoot(n.component.Options), "seccomp"),
-		ImagesHigh:  c.Node.ImageGCHighThresholdPercent, ImagesLow: c.Node.ImageGCLowThresholdPercent, Logger: n.component.Options.Logger,
-		Tracer: n.component.Tracer,
+		Images:      imagesKept(c.Node), Logger: n.component.Options.Logger, Tracer: n.component.Tracer,
 	})
 	if err != nil {
 		return err
@@ -315,7 +323,8 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	}
 	parts := []func(context.Context) error{
 		k.Run, held.Run, volumes.Run, drivers.Run, devices.Run, pins.Run, claimed.Run, plugins.Run, listed, disk.Run,
-		keeper.Run, door.Run, n.signal(k), policies, follow,
+		keeper.Run, door.Run, n.signal(k), policies, follow, n.healthz, n.oomEvents(k),
+		func(ctx context.Context) error { return watchOver(ctx, down, k) },
 	}
 	if n.serving.Renew != nil {
 		parts = append(parts, n.serving.Renew)
@@ -324,6 +333,14 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		parts = append(parts, n.routes(set.Kube), func(ctx context.Context) error { return n.setNetwork(ctx, set.Kube, rt, k) })
 	}
 	return run.Parallel(parts...)(ctx)
+}
+
+// imagesKept says when images go that nothing uses.
+func imagesKept(c config.Node) pull.Limits {
+	return pull.Limits{
+		High: c.ImageGCHighThresholdPercent, Low: c.ImageGCLowThresholdPercent,
+		MinAge: time.Duration(c.ImageMinimumGCAge), MaxAge: time.Duration(c.ImageMaximumGCAge),
+	}
 }
 
 // staticPods are those of the node's folder; nil where it has none.
@@ -433,7 +450,11 @@ func allocatable(ctx context.Context, g *linuxhost.Host) func() corev1.ResourceL
 }
 
 // door is the kubelet's server. Who may enter is asked of the API.
-func (n *Node) door(ctx context.Context, kube kubernetes.Interface, measured *podmetrics.Metrics) (*kubeletserver.Server, error) {
+func (n *Node) door(ctx context.Context, kube kubernetes.Interface, measured prometheus.Gatherer, own bool) (*kubeletserver.Server, error) {
+	image := ""
+	if own { // another engine does not say which image its sandboxes have
+		image = images.PauseImage
+	}
 	authenticate, authorize, err := kubeletserver.Delegate(kube, n.serving.Roots)
 	if err != nil {
 		return nil, err
@@ -444,7 +465,7 @@ func (n *Node) door(ctx context.Context, kube kubernetes.Interface, measured *po
 	}
 	return kubeletserver.New(kubeletserver.Config{
 		Listener: listener, TLS: n.serving.TLS, Authenticator: authenticate, Authorizer: authorize, Logger: n.component.Options.Logger,
-		Metrics: measured.Gatherer(),
+		Metrics: measured, SandboxImage: image,
 	})
 }
 

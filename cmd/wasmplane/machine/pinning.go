@@ -14,23 +14,21 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/deviceplugin"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/pinning"
+	"github.com/wasmplane/wasmplane/core/kubelet/reservation"
 )
 
 // reserved is what the machine keeps for itself.
 type reserved struct {
 	cpus   cpuset.CPUSet
 	memory map[int]map[string]int64
-	list   corev1.ResourceList
+	numa   corev1.ResourceList // the sums of memory
 }
 
 func reservedBy(c *config.Configuration) (*reserved, error) {
-	r := &reserved{memory: map[int]map[string]int64{}, list: corev1.ResourceList{}}
+	r := &reserved{memory: map[int]map[string]int64{}, numa: corev1.ResourceList{}}
 	var err error
 	if r.cpus, err = cpuset.Parse(c.Node.ReservedSystemCPUs); err != nil {
 		return nil, fmt.Errorf("node.reservedSystemCPUs: expected CPUs such as 0-1,4, found %q", c.Node.ReservedSystemCPUs)
-	}
-	if n := r.cpus.Size(); n > 0 {
-		r.list[corev1.ResourceCPU] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 	}
 	for i, one := range c.Node.ReservedMemory {
 		for kind, amount := range one.Limits {
@@ -42,9 +40,9 @@ func reservedBy(c *config.Configuration) (*reserved, error) {
 				r.memory[one.NUMANode] = map[string]int64{}
 			}
 			r.memory[one.NUMANode][kind] += q.Value()
-			sum := r.list[corev1.ResourceName(kind)]
+			sum := r.numa[corev1.ResourceName(kind)]
 			sum.Add(q)
-			r.list[corev1.ResourceName(kind)] = sum
+			r.numa[corev1.ResourceName(kind)] = sum
 		}
 	}
 	return r, nil
@@ -70,4 +68,11 @@ func (n *Node) pinning(devices *deviceplugin.Manager, eng engine.Engine, r *rese
 		Reserved: r.cpus, Shared: !on["strict-cpu-reservation"], ReservedMemory: r.memory,
 		Policy: allot.Policy(c.TopologyManagerPolicy), PodScope: c.TopologyManagerScope == "pod", Logger: n.component.Options.Logger,
 	})
+}
+
+// settings of what pods do not get.
+func (r *reserved) settings(c *config.Configuration) reservation.Settings {
+	s := c.Node.Reserve()
+	s.CPUs, s.NUMA = int64(r.cpus.Size()), r.numa
+	return s
 }

@@ -12,9 +12,11 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/site"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/join/handover"
+	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
 
 // joinServer makes the machine a server of the cluster, unless it is one.
@@ -36,11 +38,23 @@ func (s Shell) joinServer(ctx context.Context, cfg *config.Configuration, dir da
 	if err != nil {
 		return err
 	}
+	if c.PeerPort != 0 {
+		l, err := etcd.ProbeDisk(ctx, dir.Etcd())
+		if err != nil {
+			return err
+		}
+		if text := l.Slow(); text != "" {
+			fmt.Fprintln(s.Out, "warning:", text)
+		}
+	}
 	around, err := join.JoinServer(ctx, c)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(s.Out, "This machine is server %s of cluster %s now.\n", c.Config.Node, around.Cluster.Name)
+	if around.Cluster.VirtualAddress != "" {
+		fmt.Fprintf(s.Out, "Clients elsewhere reach all servers at %s, which this one takes over when it is its turn.\n", around.Cluster.VirtualAddress)
+	}
 	return nil
 }
 
@@ -99,6 +113,12 @@ func (s Shell) serverConfig(ctx context.Context, cfg *config.Configuration, dir 
 		_, port, _ := net.SplitHostPort(address) // it has one
 		c.Listen = ":" + port
 	}
+	c.Fits = func(cluster handover.Cluster, host string) error {
+		its := *cfg
+		its.APIServer.Listen, its.APIServer.VirtualAddress = c.Listen, cluster.VirtualAddress
+		its.Cluster.PodCIDR, its.Cluster.ServiceCIDR = cluster.PodCIDR, cluster.ServiceCIDR
+		return site.VirtualFits(&its, host)
+	}
 	return c, nil
 }
 
@@ -127,5 +147,6 @@ func wants(cfg *config.Configuration) (w handover.Cluster, err error) {
 	if c.ServiceCIDR != d.ServiceCIDR {
 		w.ServiceCIDR = c.ServiceCIDR
 	}
+	w.VirtualAddress = cfg.APIServer.VirtualAddress
 	return w, nil
 }

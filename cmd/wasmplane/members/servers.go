@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -25,8 +26,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/site"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/controllers/storagemigration"
 	"github.com/wasmplane/wasmplane/core/join"
@@ -34,6 +37,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/join/handover"
 	"github.com/wasmplane/wasmplane/core/join/peers"
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
 
 // askServers calls the API about the cluster's servers. What it refuses is a sentence.
@@ -90,6 +94,59 @@ func Servers(ctx context.Context, w io.Writer, kube kubernetes.Interface, cfg *r
 	if text := advice(found.Members); text != "" {
 		fmt.Fprintln(w, text)
 	}
+	return nil
+}
+
+// Disk prints how long the store of the server that kube asks waits for its disk, where that is known.
+func Disk(ctx context.Context, w io.Writer, kube kubernetes.Interface) error {
+	text, err := kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return fmt.Errorf("ask how fast the store's disk is: %w", err)
+	}
+	l := diskOf(string(text))
+	if l.Writes == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "\ndisk of the store: 99 of 100 writes within %s\n", l.P99.Round(time.Millisecond))
+	if slow := l.Slow(); slow != "" {
+		fmt.Fprintln(w, slow)
+	}
+	return nil
+}
+
+// diskOf finds the store's disk in a server's metrics; it has no writes where nothing was measured yet.
+func diskOf(metrics string) (l etcd.Latency) {
+	for line := range strings.Lines(metrics) {
+		value, ok := strings.CutPrefix(line, etcd.DiskMetric+" ")
+		if seconds, err := strconv.ParseFloat(strings.TrimSpace(value), 64); ok && err == nil && seconds > 0 {
+			return etcd.Latency{P99: time.Duration(seconds * float64(time.Second)), Writes: 1}
+		}
+	}
+	return l
+}
+
+// VirtualAddress prints which server has the address by which clients elsewhere reach all of them.
+func VirtualAddress(ctx context.Context, w io.Writer, kube kubernetes.Interface, dir datadir.Dir, state datadir.State) error {
+	lease, err := kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, site.VirtualAddressLease, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("ask who has the virtual address: %w", err)
+	}
+	holder := ""
+	if err == nil {
+		holder = ptr.Deref(lease.Spec.HolderIdentity, "")
+	}
+	id, err := dir.Identity()
+	if err != nil {
+		return err
+	}
+	host, _, _ := strings.Cut(holder, "_")
+	switch {
+	case holder == "":
+		host = "no server just now"
+	case strings.HasSuffix(holder, "_"+id):
+		host = "this server"
+	}
+	fmt.Fprintf(w, "\nvirtual address: %s, of %s\n", state.Public, host)
 	return nil
 }
 
@@ -174,7 +231,7 @@ func advice(all []store.Member) string {
 
 // ofServers reaches the API by all servers but those that skip names.
 func ofServers(dir datadir.Dir, skip string) (kubernetes.Interface, error) {
-	cfg, err := client.FromKubeconfig(dir.Kubeconfig(), "members")
+	cfg, err := dir.Own("members")
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ package plugin
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -67,7 +68,27 @@ func target(args []string) string {
 // openConfig is how a command loads PLUGIN.
 func openConfig(args []string) (author.Config, error) {
 	e, dir, err := author.ReadEntry(target(args))
-	return author.Config{Entry: e, Dir: dir}, err
+	return author.Config{Entry: e, Dir: dir, CacheDir: compiled()}, err
+}
+
+// compiled is where compiled modules are kept for the next command, among the toolchains: what all plugins in Python have
+// in common takes a third of a minute. "" = nowhere: there is no folder that may be written.
+func compiled() string {
+	base, err := toolchain.Cache()
+	if err != nil {
+		return ""
+	}
+	dir := filepath.Join(base, "compiled")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return ""
+	}
+	probe, err := os.CreateTemp(base, ".new-") // the key lies there
+	if err != nil {
+		return ""
+	}
+	_ = probe.Close()
+	_ = os.Remove(probe.Name())
+	return dir
 }
 
 func (a commands) init() *cobra.Command {
@@ -127,12 +148,14 @@ func (a commands) build() *cobra.Command {
 		Short: "Build a plugin's module from its source",
 		Long: `Build a plugin's module from its source. What it is written in is told by its
 files: main.go, src/lib.rs (cargo), plugin.c, plugin.zig, plugin.ts (AssemblyScript),
-main.js (JavaScript), main.ts (TypeScript).
+main.js (JavaScript), main.ts (TypeScript), main.py (Python).
 
 Compilers: Go, Rust and clang are your own. Zig ` + toolchain.ZigVersion + ` (for Zig, and for C
 where there is no clang) and AssemblyScript ` + toolchain.AssemblyScriptVersion + ` are installed from npm the first
 time, into your cache folder or $WASMPLANE_TOOLCHAINS. JavaScript and TypeScript need
-no compiler, but that a binary which is no release builds their engine once, by zig.`,
+no compiler, but that a binary which is no release builds their engine once, by zig.
+For Python, componentize-py ` + toolchain.ComponentizePyVersion + ` is installed from PyPI the first time, by your python3,
+into the same folder.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			dir := target(args)

@@ -311,6 +311,7 @@ func (a commands) inspect() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			cfg.CacheDir = "" // what compiling takes is shown
 			about, err := inspection.Inspect(c.Context(), cfg)
 			if err != nil {
 				return err

@@ -15,10 +15,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	oteltrace "go.opentelemetry.io/otel/trace"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/core/client"
@@ -42,6 +45,20 @@ type Component struct {
 
 	watch      *leader.Watch // of a process of its own; nil = nobody asks
 	catchingUp atomic.Bool   // it works, and has not seen the cluster yet
+	scheduled  atomic.Pointer[corelisters.PodLister]
+}
+
+// SetPods says which pods the scheduler of this process knows; nil while it does not lead.
+func (c *Component) SetPods(l corelisters.PodLister) { c.scheduled.Store(&l) }
+
+// pods that the scheduler of this process knows.
+func (c *Component) pods() []*corev1.Pod {
+	l := c.scheduled.Load()
+	if l == nil || *l == nil {
+		return nil
+	}
+	all, _ := (*l).List(labels.Everything()) // an informer's lister has no errors
+	return all
 }
 
 // Holder is this process among those that compete for a lease. Where it has the

@@ -81,8 +81,11 @@ func Roots(c *rest.Config) (func() *x509.CertPool, error) {
 
 func (c *Component) metricsServer(p Part, s config.Serving, listener net.Listener) (*secureserving.Server, error) {
 	conf := secureserving.Config{
-		Component: p.Name, Listener: listener, Logger: c.Options.Logger, Also: p.also,
+		Component: p.Name, Listener: listener, Logger: c.Options.Logger,
 		Gatherer: prometheus.Gatherers{c.Metrics, legacyregistry.DefaultGatherer},
+	}
+	if p.also != nil {
+		conf.Also = p.also(c)
 	}
 	if c.watch != nil {
 		conf.Live = append(conf.Live, secureserving.Check{Name: c.watch.Name(), Do: c.watch.Check})

@@ -11,6 +11,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/proxy"
+	"github.com/wasmplane/wasmplane/core/scheduler/podrequests"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 )
 
@@ -30,7 +31,7 @@ type Part struct {
 	// may not ask the API.
 	open bool
 	// also is what upstream's component answers at that port besides.
-	also map[string]http.HandlerFunc
+	also func(*Component) map[string]http.HandlerFunc
 	// readyCheck is the name of the check that it has caught up with the cluster.
 	readyCheck string
 	// points at which it asks plugins, by how they begin.
@@ -49,6 +50,9 @@ var Parts = struct{ APIServer, Scheduler, Controllers, Kubelet, Proxy, DNS, Webh
 		Name: "scheduler", Identity: fixed(pki.Scheduler()),
 		serving: func(c *config.Configuration) config.Serving { return c.Scheduler.Serving }, port: "10259",
 		readyCheck: "sched-handler-sync", points: []string{"scheduling."}, reports: true,
+		also: func(c *Component) map[string]http.HandlerFunc {
+			return map[string]http.HandlerFunc{podrequests.Path: podrequests.Handler(c.pods).ServeHTTP}
+		},
 	},
 	Controllers: Part{
 		Name: "controllers", Identity: fixed(pki.ControllerManager()),
@@ -62,7 +66,9 @@ var Parts = struct{ APIServer, Scheduler, Controllers, Kubelet, Proxy, DNS, Webh
 	Proxy: Part{
 		Name: "proxy", Identity: fixed(pki.Proxy()),
 		serving: func(c *config.Configuration) config.Serving { return config.Serving{Listen: c.Proxy.MetricsListen} }, port: "10249",
-		open: true, also: map[string]http.HandlerFunc{"/proxyMode": proxy.Mode},
+		open: true, also: func(*Component) map[string]http.HandlerFunc {
+			return map[string]http.HandlerFunc{"/proxyMode": proxy.Mode}
+		},
 	},
 	DNS: Part{Name: "dns", Identity: fixed(pki.Identity{
 		Name: "dns", User: bootstrap.CoreDNS().GetName(), Groups: bootstrap.CoreDNS().GetGroups(),

@@ -17,14 +17,17 @@ import (
 	"github.com/wasmplane/wasmplane/core/scheduler/configfile"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 	"github.com/wasmplane/wasmplane/core/scheduler/native/devices"
-	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 )
 
 // Policy is what a configuration says of scheduling.
-type Policy struct {
-	Profiles []scheduler.Profile
-	Queue    queue.Config
-	Workers  int // that judge nodes at once; 0 = one per processor
+type Policy = scheduler.Settings
+
+// File is the one that a configuration names in the place of fields of its own; "" = none.
+func File(c *config.Configuration) string {
+	if c.Scheduler.ConfigFile == "" {
+		return ""
+	}
+	return c.Path(c.Scheduler.ConfigFile)
 }
 
 // Of a configuration. What the native plugins need is in with.
@@ -32,10 +35,10 @@ func Of(c *config.Configuration, wasm []scheduler.Weighted, with native.Config) 
 	if with.Devices == nil {
 		with.Devices = devices.NewLedger(with.Informers)
 	}
-	if c.Scheduler.ConfigFile == "" {
+	path := File(c)
+	if path == "" {
 		return Policy{Profiles: own(&c.Scheduler, wasm, with)}, nil
 	}
-	path := c.Path(c.Scheduler.ConfigFile)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return Policy{}, fmt.Errorf("scheduler.configFile: %w", err)
@@ -45,7 +48,7 @@ func Of(c *config.Configuration, wasm []scheduler.Weighted, with native.Config) 
 		return Policy{}, err
 	}
 	list, err := f.Profiles(wasm, with)
-	return Policy{list, f.Queue(), f.Workers()}, err
+	return Policy{Profiles: list, Queue: f.Queue(), Workers: f.Workers()}, err
 }
 
 // own are the profiles of our own fields: every native plugin, then every Wasm plugin, less what a profile

@@ -75,7 +75,7 @@ func withAnswer(t *testing.T, point, answer string) *simulate.Result {
 		Cluster: in.Cluster, Arrivals: in.Arrivals, Length: time.Hour, Try: time.Millisecond, Seed: 1,
 		Policy: simulate.Policy{Name: point, Profiles: func(inf informers.SharedInformerFactory) ([]scheduler.Profile, queue.Config, error) {
 			policy, err := profiles.Of(cfg, p.wasm(), native.Config{Informers: inf})
-			return policy.Profiles, policy.Queue, err
+			return policy.Profiles, queue.Config{Backoff: policy.Queue}, err
 		}},
 	})
 	if err != nil {

@@ -119,7 +119,7 @@ func newPolicy(ctx context.Context, name string, cfg *config.Configuration, logg
 	}
 	p.Policy = simulate.Policy{Name: name, Profiles: func(inf informers.SharedInformerFactory) ([]scheduler.Profile, queue.Config, error) {
 		policy, err := profiles.Of(cfg, p.wasm(), native.Config{Informers: inf})
-		return policy.Profiles, policy.Queue, err
+		return policy.Profiles, queue.Config{Backoff: policy.Queue}, err
 	}}
 	return p, nil
 }

@@ -31,7 +31,7 @@ func (s Site) Publish(nodes string) error {
 
 // publishAccess writes the kubeconfigs of this machine's operator, and returns the one for every day.
 func (s Site) publishAccess() (kubeconfig.Access, error) {
-	k, err := kubeconfig.Of(s.Authority, s.Options.Config.Cluster.Name, s.URL(), pki.Admin())
+	k, err := kubeconfig.Of(s.Authority, s.Options.Config.Cluster.Name, s.PublicURL(), pki.Admin())
 	if err != nil {
 		return k, err
 	}
@@ -85,10 +85,13 @@ func (s Site) publishBreakGlass() error {
 
 // WriteState writes what `down` and other commands need to know of this cluster.
 func (s Site) WriteState(nodes string) error {
-	c := s.Options.Config
+	c, public := s.Options.Config, s.PublicURL()
+	if public == s.URL() {
+		public = ""
+	}
 	return s.Options.Dir.WriteState(datadir.State{
 		Cluster: c.Cluster.Name, PodCIDR: c.Cluster.PodCIDR, ServiceCIDR: c.Cluster.ServiceCIDR,
-		Nodes: nodes, NodeName: c.Node.Name, Server: s.URL(), Started: time.Now(), Version: s.Options.Version,
+		Nodes: nodes, NodeName: c.Node.Name, Server: s.URL(), Public: public, Started: time.Now(), Version: s.Options.Version,
 		LogDir: c.Node.LogDir, LogLinkDir: c.Node.LogLinkDir, KubeletLink: c.Node.KubeletLink, CRIEndpoint: c.Node.CRIEndpoint,
 		MergedInto: s.mergedInto(),
 	})

@@ -37,7 +37,10 @@ func serversAround(o process.Options) (join.Server, error) {
 // this machine derive from.
 func (s Site) Cluster() handover.Cluster {
 	c := s.Options.Config.Cluster
-	return handover.Cluster{Name: cmp.Or(s.Around.Cluster.Name, c.Name), Domain: c.Domain, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR}
+	return handover.Cluster{
+		Name: cmp.Or(s.Around.Cluster.Name, c.Name), Domain: c.Domain, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR,
+		VirtualAddress: s.Options.Config.APIServer.VirtualAddress,
+	}
 }
 
 // Peers is what the store needs to be one of several; nil where the API listens on this

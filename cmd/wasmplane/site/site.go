@@ -52,6 +52,9 @@ func Open(ctx context.Context, o process.Options) (s Site, err error) {
 	if host != "" {
 		hosts = append(hosts, host)
 	}
+	for _, ip := range s.Options.Config.APIServer.VirtualAddresses() {
+		hosts = append(hosts, ip.String())
+	}
 	if name, err := os.Hostname(); err == nil {
 		hosts = append(hosts, name)
 	}
@@ -63,7 +66,10 @@ func Open(ctx context.Context, o process.Options) (s Site, err error) {
 		Dir: s.Options.Dir.PKI(), ClusterDomain: s.Options.Config.Cluster.Domain,
 		ServiceIPs: first, Hosts: hosts, Log: s.Options.Logger,
 	})
-	return s, err
+	if err != nil {
+		return s, err
+	}
+	return s, s.checkVirtual(ctx)
 }
 
 // findSite says where the API is reached. Its options name the port, also where those of

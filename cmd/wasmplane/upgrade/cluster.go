@@ -42,7 +42,11 @@ func ClusterOf(dir datadir.Dir, hold time.Duration) (Cluster, error) {
 	if !errors.Is(err, join.ErrNotJoined) {
 		return nil, err
 	}
-	set, err := client.Open(dir.Kubeconfig(), "upgrade")
+	cfg, err := dir.Own("upgrade")
+	if err != nil {
+		return nil, err
+	}
+	set, err := client.New(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -52,12 +52,17 @@ func newAuthentication(b base) (*authentication, error) {
 	if err != nil {
 		return nil, err
 	}
+	objects := authn.NewObjects(b.internal.Kube, b.informers)
+	ofSecrets, err := satoken.NewLegacyAuthenticator(keys, audiences, objects, b.internal.Kube.CoreV1())
+	if err != nil {
+		return nil, err
+	}
 	cfg := authn.Config{
-		ServiceAccounts: satoken.NewAuthenticator(issuers, keys, audiences, authn.NewObjects(b.internal.Kube, b.informers)),
-		TokenFile:       b.Options.Config.Path(c.TokenFile), Audiences: audiences,
+		ServiceAccounts: satoken.NewAuthenticator(issuers, keys, audiences, objects), Tokens: []authenticator.Token{ofSecrets},
+		TokenFile: b.Options.Config.Path(c.TokenFile), Audiences: audiences,
 	}
 	if c.BootstrapTokens {
-		cfg.Tokens = []authenticator.Token{authn.NewBootstrapTokens(b.internal.Kube, audiences, nil)}
+		cfg.Tokens = append(cfg.Tokens, authn.NewBootstrapTokens(b.internal.Kube, audiences, nil))
 	}
 	vouching, err := b.certificateAuthorities(&cfg)
 	if err != nil {
@@ -106,8 +111,12 @@ func (b base) identityFiles(cfg *authn.Config, issuers []string) (err error) {
 	if c.AuthenticationConfigFile != "" {
 		file := b.Options.Config.Path(c.AuthenticationConfigFile)
 		b.follows.add("the authentication configuration", func(ctx context.Context) error { return cfg.Structured.Reload(ctx) }, file)
+		id, err := b.Options.Dir.Identity()
+		if err != nil {
+			return err
+		}
 		if cfg.Structured, err = authn.NewStructured(authn.StructuredConfig{
-			File: file, OwnIssuers: issuers, Audiences: cfg.Audiences,
+			File: file, OwnIssuers: issuers, Audiences: cfg.Audiences, ServerID: id,
 			Dial: process.OperatorsDial(b.Options), Log: b.Options.Logger,
 		}); err != nil {
 			return fmt.Errorf("apiserver.authenticationConfigFile: %w", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api/nodeauth"
 	"github.com/wasmplane/wasmplane/core/api/rbac"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/auth/reloads"
 )
 
 // authorization says who may do what.
@@ -38,9 +39,12 @@ func newAuthorization(b base, plugins *process.Plugins) (*authorization, error) 
 	order := authz.DefaultEntries()
 	if f := b.Options.Config.APIServer.AuthorizationConfigFile; f != "" {
 		file := b.Options.Config.Path(f)
-		b.follows.add("the authorization configuration", func(context.Context) error { return a.reorder(b, file) },
+		id, err := b.Options.Dir.Identity()
+		if err != nil {
+			return nil, err
+		}
+		b.follows.add("the authorization configuration", func(context.Context) error { return a.reorder(b, file, id) },
 			append([]string{file}, authz.WebhookFiles(file)...)...)
-		var err error
 		if order, err = authz.LoadFile(file, *process.OperatorsDial(b.Options)); err != nil {
 			return nil, fmt.Errorf("apiserver.authorizationConfigFile: %w", err)
 		}
@@ -58,8 +62,9 @@ func newAuthorization(b base, plugins *process.Plugins) (*authorization, error) 
 	return a, nil
 }
 
-// reorder takes on a file that has changed.
-func (a *authorization) reorder(b base, file string) error {
+// reorder takes on a file that has changed. Its ends are counted under upstream's names.
+func (a *authorization) reorder(b base, file, server string) (err error) {
+	defer func() { reloads.Authorization.Ended(server, err) }()
 	order, err := authz.LoadFile(file, *process.OperatorsDial(b.Options))
 	if err != nil {
 		return err

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
-	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/join/peers"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -83,7 +82,7 @@ func (s *server) clocks(ctx context.Context) (string, error) {
 	if len(addresses) == 0 {
 		return "", nil
 	}
-	cfg, err := client.FromKubeconfig(s.Options.Dir.Kubeconfig(), "clocks")
+	cfg, err := s.Options.Dir.Own("clocks")
 	if err != nil {
 		return "", err
 	}

@@ -77,7 +77,7 @@ func (e *extensions) expect(ctx context.Context, b base) {
 	e.Refresh()
 }
 
-// follow installs the definitions of Plugins, and follows them.
+// follow installs the definitions of Plugins and policies, keeps them, and follows the objects.
 func (e *extensions) follow(b base, begun <-chan struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if !run.Await(ctx, begun) {
@@ -96,6 +96,9 @@ func (e *extensions) follow(b base, begun <-chan struct{}) func(context.Context)
 		if err != nil {
 			return err
 		}
-		return run.Parallel(e.presence.Run, e.objects.Run, e.tenants.Run)(ctx)
+		keep := func(ctx context.Context) error {
+			return bootstrap.KeepDefinitions(ctx, b.internal.Metadata, own.CustomResourceDefinitions(), b.Options.Logger, definitions...)
+		}
+		return run.Parallel(keep, e.presence.Run, e.objects.Run, e.tenants.Run)(ctx)
 	}
 }

@@ -9,9 +9,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	oteltrace "go.opentelemetry.io/otel/trace"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/prometheus/feature"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_*
 	_ "k8s.io/component-base/metrics/prometheus/version"    // kubernetes_build_info
 
@@ -22,6 +25,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
+	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join/handover"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -51,6 +55,7 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 	if err != nil {
 		return nil, err
 	}
+	recordFeatures(ctx, b.Options.Config.FeatureGates)
 	f := &front{fairness: b.openFairness()}
 	if f.audit, err = b.openAudit(); err != nil {
 		return nil, err
@@ -91,6 +96,14 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 		Tracer:    tracer,
 	})
 	return f, err
+}
+
+// recordFeatures says which of the gates that can be set are open, as upstream's metric has it.
+func recordFeatures(ctx context.Context, gates map[string]bool) {
+	known := utilfeature.DefaultMutableFeatureGate.GetAll()
+	for _, name := range config.FeatureGates() {
+		feature.RecordFeatureInfo(ctx, name, string(known[featuregate.Feature(name)].PreRelease), gates[name])
+	}
 }
 
 // recorder is the audit log as an interface that is nil where there is none.

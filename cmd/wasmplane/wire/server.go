@@ -42,6 +42,8 @@ type server struct {
 	boot    *bootstrap.Bootstrap
 	backups *backup.Scheduled // nil = none are taken
 	started time.Time
+	// addressed is closed once it is settled which server has the virtual address.
+	addressed chan struct{}
 }
 
 // newServer builds the API server. Nothing runs yet but the store. points are those
@@ -54,7 +56,7 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	if err != nil {
 		return nil, err
 	}
-	s := &server{started: time.Now()}
+	s := &server{started: time.Now(), addressed: make(chan struct{})}
 	if s.base, err = newBase(at); err != nil {
 		return nil, err
 	}
@@ -153,6 +155,7 @@ func (s *server) units() []run.Unit {
 			s.compareClocks, s.migrateStorage, s.takeBackups, s.applyManifests, s.offers.remotes.Run,
 			s.offers.definitions.Run, s.offers.usage.Run,
 			s.offers.repairServices(s.base, begun)), Ready: begun},
+		{Name: "virtual address", Run: s.holdVirtualAddress, Ready: s.addressed},
 		{Name: "plugin objects", Run: s.plugins.follow(s.base, begun), Ready: s.plugins.objects.Ready()},
 		{Name: "policy scan", Run: s.scanPolicies},
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"k8s.io/component-base/version"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/join/balance"
 	"github.com/wasmplane/wasmplane/core/join/handover"
 	"github.com/wasmplane/wasmplane/core/join/succession"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // giver takes further servers in.
@@ -72,6 +74,14 @@ func (b base) serverKeys() (handover.Keys, error) {
 		keys[name] = data
 	}
 	return keys, nil
+}
+
+// holdVirtualAddress has this server have the API's virtual address in its turn.
+func (s *server) holdVirtualAddress(ctx context.Context) error {
+	if !run.Await(ctx, s.boot.Ready()) {
+		return nil
+	}
+	return s.HoldVirtualAddress(ctx, s.internal.Kube, sync.OnceFunc(func() { close(s.addressed) }))
 }
 
 // followServers keeps the list of all servers, by which this one leaves through another.

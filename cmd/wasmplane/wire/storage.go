@@ -33,6 +33,7 @@ type storage struct {
 	done     <-chan struct{} // nil = the store has no end of its own
 	why      func(context.Context) error
 	members  store.Membership // nil = it is an external etcd
+	watch    *etcd.DiskWatch  // nil, likewise
 	closeAll func() error
 	compact  func(context.Context) error
 }
@@ -67,6 +68,11 @@ func openStorage(ctx context.Context, b base) (_ *storage, err error) {
 	}
 	if s.size, err = measured.NewSize(s.disk.Size, b.metrics); err != nil {
 		return nil, err
+	}
+	if s.members != nil {
+		if s.watch, err = etcd.NewDiskWatch(b.slowDisk, b.metrics, b.Options.Logger); err != nil {
+			return nil, err
+		}
 	}
 	compactor, err := store.NewCompactor(store.CompactorConfig{
 		Store: s.store, Interval: time.Duration(b.Options.Config.Store.CompactionInterval), Logger: b.Options.Logger,
@@ -104,6 +110,14 @@ func openEtcd(ctx context.Context, at site.Site) (*storage, space.Gauge, error) 
 		return nil, nil, err
 	}
 	return &storage{disk: e.Store(), store: e.Store(), closeAll: e.Close, done: e.Done(), why: e.Err, members: e}, e, nil
+}
+
+// slowDisk tells who operates the server that its store is held up.
+func (b base) slowDisk(ctx context.Context, text string) {
+	b.Options.Logger.WarnContext(ctx, text, "directory", b.Options.Dir.Etcd())
+	if err := b.Warn(ctx, b.internal.Kube, "SlowDisk", text); err != nil && ctx.Err() == nil {
+		b.Options.Logger.WarnContext(ctx, "the event about a slow disk was not written", "error", err)
+	}
 }
 
 // encrypt puts encryption at rest before the store, where the configuration asks for it.
@@ -174,6 +188,9 @@ func (s *storage) wait(ctx context.Context) error {
 // upkeep is what the store needs while it is used.
 func (s *storage) upkeep() []func(context.Context) error {
 	work := []func(context.Context) error{s.cache.Run, s.compact, s.room.Run, s.size.Run}
+	if s.watch != nil {
+		work = append(work, s.watch.Run)
+	}
 	if s.sealed != nil {
 		work = append(work, s.sealed.Run) // keeps in touch with KMS plugins
 	}

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/component-base/version"
 
-	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/controllers/storagemigration"
 	"github.com/wasmplane/wasmplane/core/join/peers"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -30,7 +29,7 @@ func (s *server) serversOfOtherVersions(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cfg, err := client.FromKubeconfig(s.Options.Dir.Kubeconfig(), "storage-versions")
+	cfg, err := s.Options.Dir.Own("storage-versions")
 	if err != nil {
 		return "", err
 	}

@@ -18,7 +18,7 @@ import (
 
 // files are the SDKs' sources but that of Go, which is a module of its own and brings its own.
 //
-//go:embed rust/Cargo.toml rust/src/*.rs c/wasmplane.h zig/wasmplane.zig assemblyscript/package.json assemblyscript/index.ts javascript/package.json javascript/index.js javascript/index.d.ts javascript/glue.js
+//go:embed rust/Cargo.toml rust/src/*.rs c/wasmplane.h zig/wasmplane.zig assemblyscript/package.json assemblyscript/index.ts javascript/package.json javascript/index.js javascript/index.d.ts javascript/glue.js python/__init__.py python/glue.py python/py.typed
 var files embed.FS
 
 // runtime is what plugins in JavaScript run on: its source, and runtime.wasm.gz where
@@ -26,6 +26,11 @@ var files embed.FS
 //
 //go:embed javascript/runtime
 var runtime embed.FS
+
+// wit is the world that plugins in Python export.
+//
+//go:embed wit/plugin.wit
+var wit []byte
 
 // JavaScriptRuntime returns the C source of the runtime of plugins in JavaScript and, where this
 // binary was built with it, the module that was made of it, compressed by gzip.
@@ -66,6 +71,9 @@ func Vendor(language, dir string) error {
 		}
 		return write(filepath.Join(dir, path), content)
 	})
+	if err == nil && language == "python" {
+		err = write(filepath.Join(dir, "plugin.wit"), wit)
+	}
 	if err != nil {
 		return fmt.Errorf("write the SDK for %s into %s: %w", language, dir, err)
 	}

@@ -101,7 +101,7 @@ func (c *component) close(h *Host) error {
 // startComponent makes the meter of an instance and then the component's core instances.
 func (in *Instance) startComponent(ctx, within context.Context, start time.Time) error {
 	c := in.module.component
-	mod, err := in.module.host.engine.Runtime().InstantiateModule(within, c.meter, wazero.NewModuleConfig().WithName(""))
+	mod, err := in.module.host.engine.Runtime().InstantiateModule(within, c.meter, moduleConfig)
 	if err != nil {
 		return in.startFault(err)
 	}

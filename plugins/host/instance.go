@@ -4,6 +4,7 @@ package host
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -104,6 +105,10 @@ func (in *Instance) bind(mod api.Module) {
 	in.counter, _ = mod.ExportedGlobal(fuel.ExportCounter).(api.MutableGlobal)
 }
 
+// moduleConfig is of every instance: unnamed, and nothing of it runs by itself. The engine's own source of random numbers is never
+// read, as no functions of its WASI are linked (see wasi.go); left out, the engine would seed a generator of 5 KB for each instance.
+var moduleConfig = wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(rand.Reader)
+
 // instantiate makes an instance within the start-up budget.
 func (m *Module) instantiate(ctx context.Context) (*Instance, error) {
 	start := time.Now()
@@ -120,8 +125,7 @@ func (m *Module) instantiate(ctx context.Context) (*Instance, error) {
 	if m.opts.ABI != nil {
 		within = experimental.WithImportResolver(within, m.host.resolver(m.opts.ABI))
 	}
-	mod, err := m.host.engine.Runtime().InstantiateModule(within, m.code,
-		wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	mod, err := m.host.engine.Runtime().InstantiateModule(within, m.code, moduleConfig)
 	if err != nil {
 		in.giveTurn()
 		return nil, in.startFault(err)

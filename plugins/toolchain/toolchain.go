@@ -6,7 +6,7 @@
 // What a folder is written in is told by its files. The SDK that lies beside a
 // plugin (the folder wasmplane/) is used; where there is none, the one of this
 // version. Nothing is installed that was not said aloud, and versions are pinned: Go, Rust and
-// clang are the user's own, Zig and AssemblyScript come from npm.
+// clang are the user's own, Zig and AssemblyScript come from npm, Python's compiler from PyPI.
 package toolchain
 
 import (
@@ -35,18 +35,19 @@ const (
 	AssemblyScript Language = "assemblyscript"
 	JavaScript     Language = "javascript"
 	TypeScript     Language = "typescript"
+	Python         Language = "python"
 )
 
 // Languages lists all of them.
 func Languages() []Language {
-	return []Language{Go, Rust, C, Zig, AssemblyScript, JavaScript, TypeScript}
+	return []Language{Go, Rust, C, Zig, AssemblyScript, JavaScript, TypeScript, Python}
 }
 
 // Main is the file that a plugin's source begins with.
 func (l Language) Main() string {
 	return map[Language]string{
 		Go: "main.go", Rust: filepath.Join("src", "lib.rs"), C: "plugin.c", Zig: "plugin.zig", AssemblyScript: "plugin.ts",
-		JavaScript: "main.js", TypeScript: "main.ts",
+		JavaScript: "main.js", TypeScript: "main.ts", Python: "main.py",
 	}[l]
 }
 
@@ -121,7 +122,7 @@ func (b *Builder) Build(ctx context.Context, dir, out string) error {
 	defer func() { _ = os.Remove(tmp) }()
 	build := map[Language]func(context.Context, string, string) error{
 		Go: b.buildGo, Rust: b.buildRust, C: b.buildC, Zig: b.buildZig, AssemblyScript: b.buildAssemblyScript,
-		JavaScript: b.buildJavaScript, TypeScript: b.buildTypeScript,
+		JavaScript: b.buildJavaScript, TypeScript: b.buildTypeScript, Python: b.buildPython,
 	}[l]
 	if err := build(ctx, dir, tmp); err != nil {
 		return fmt.Errorf("build %s (%s): %w", dir, l, err)
@@ -132,7 +133,7 @@ func (b *Builder) Build(ctx context.Context, dir, out string) error {
 	return nil
 }
 
-// Install installs what building in a language needs from npm; it does nothing
+// Install installs what building in a language needs from npm or PyPI; it does nothing
 // where there is nothing to install.
 func (b *Builder) Install(ctx context.Context, l Language) error {
 	var err error
@@ -147,6 +148,8 @@ func (b *Builder) Install(ctx context.Context, l Language) error {
 		_, _, err = rustc(ctx)
 	case JavaScript, TypeScript:
 		_, err = b.javascript("").Runtime(ctx)
+	case Python:
+		_, err = b.componentize(ctx)
 	case Go:
 		_, err = exec.LookPath("go")
 	}

@@ -179,7 +179,9 @@ func (c Config) run(ctx context.Context, wasm []byte, export string, args, env [
 		}
 		cfg = cfg.WithCompilationCache(cache)
 	}
-	ctx = experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(allocate))
+	linear := &memories{}
+	defer linear.end() // after the instances
+	ctx = experimental.WithMemoryAllocator(ctx, linear)
 	r := wazero.NewRuntimeWithConfig(ctx, cfg)
 	defer func() { _ = r.Close(ctx) }()
 	if binary.Is(wasm) {

@@ -710,6 +710,7 @@ export class Selection extends Preparation {
 export class Nomination {
   private node: string = "";
   private victims: Obj[] = [];
+  private reclaimed: Obj[] = [];
   private reasons: string[] = [];
   /** Names the node on which the pod will fit. */
   nominate(node: string): void { this.node = node; }
@@ -717,6 +718,13 @@ export class Nomination {
   evict(namespace: string, name: string, uid: string = ""): void {
     this.victims.push(new Obj().set("namespace", namespace).set("name", name).set("uid", uid));
   }
+  /** Lets those pods of a group make room that have no place in what it keeps: the most important ones keep theirs,
+   * and of a resource that is not named, all: new Obj().set("milliCPU", 64000).set("scalar", new Obj().set("nvidia.com/gpu", 8)).
+   * The host finds out which of them have to go, whole gangs; the pods of a group that is named first rather stay. It takes the
+   * place of nominate, for plugins with groups. */
+  reclaim(group: string, keep: Obj): void { this.reclaimed.push(new Obj().set("group", group).set("keep", keep)); }
+  /** Lets the pods of a group make room whose priority is lower. */
+  reclaimBelow(group: string, priority: i64): void { this.reclaimed.push(new Obj().set("group", group).set("below", priority)); }
   /** Says why nothing is proposed. */
   explain(reason: string): void { this.reasons.push(reason); }
 
@@ -724,6 +732,7 @@ export class Nomination {
   answer(): Obj {
     const o = new Obj();
     if (this.node.length) o.set("nominated", this.node).set("evict", this.victims);
+    if (this.reclaimed.length) o.set("reclaim", this.reclaimed);
     if (this.reasons.length) o.set("reasons", this.reasons);
     return o;
   }
@@ -956,6 +965,7 @@ export class Plugin {
   /** @internal */ fields: Map<i32, string[]> = new Map();
   /** @internal */ hooks: Map<i32, Obj> = new Map();
   /** @internal */ needed: string[] = [];
+  /** @internal */ groupings: Obj | null = null;
   /** @internal */ width: i32 = 0;
   private last: Obj = new Obj();
 
@@ -989,7 +999,8 @@ export class Plugin {
 
   // What the hook named last says of itself besides its fields:
 
-  /** Its answer depends on the fields and the settings only, so that the host may remember it; for authorize. */
+  /** Its answer depends on the fields and the settings only, so that the host may remember it; for authorize, and for
+   * preFilter, filter and postFilter, where one pod then speaks for others like it. */
   pure(): Plugin { this.last.set("pure", true); return this; }
   /** What its call changes besides answering, by host functions: "None", "NoneOnDryRun" (it looks at
    * dryRun, too) or "Some"; for mutate and validate. */
@@ -1016,6 +1027,16 @@ export class Plugin {
   settings(f: (settings: Value) => string | null): Plugin { this.configure = f; return this; }
   /** Names a host function that the plugin cannot do without. */
   needs(name: string): Plugin { this.needed.push(name); return this; }
+  /** Tells pods apart by what is written in them: value is pod.metadata.namespace, pod.metadata.labels["..."] or
+   * pod.metadata.annotations["..."]; names has the group of each value (new Obj().set("red", "a")), at most 1024; other is the group
+   * of pods with another value, or none ("": they are in no group). The pods of a group have their usage counted, by the
+   * host: preFilter, queueSort and postFilter read the fields group (its name), usage (of the pod's group), groups (of all, by
+   * name), others (of pods in none) and total (what the nodes have). A usage has requested, leaving and promised: amounts, as
+   * requests are. With groups, queueSort ranks groups: pod is the first one of a group that waits. */
+  groups(value: string, names: Obj, other: string = ""): Plugin {
+    this.groupings = new Obj().set("of", value).set("names", names).set("other", other);
+    return this;
+  }
   /** The hook at admission.mutate. */
   mutate(f: Admission, fields: string[] = [], match: Raw[] = []): Plugin {
     this.onMutate = f;
@@ -1152,8 +1173,10 @@ function error(message: string): u64 { return give(message, true); }
 export function describe(): u64 {
   const p = plugin;
   if (!p) return error("the module makes no Plugin");
-  return give(new Obj().set("abi", 1).set("name", p.name).set("version", p.version).set("settings", p.configure != null)
-    .set("needs", p.needed).set("hooks", p.hooks.values()).toString());
+  const manifest = new Obj().set("abi", 1).set("name", p.name).set("version", p.version).set("settings", p.configure != null)
+    .set("needs", p.needed).set("hooks", p.hooks.values()), groups = p.groupings;
+  if (groups) manifest.set("groups", groups as Obj);
+  return give(manifest.toString());
 }
 
 /** The export of this name: every plugin exports it again. */

@@ -106,7 +106,7 @@ typedef struct {
     int skip, narrowed, bound; /* scheduling */
     double wait;
     const char *nominated;
-    wp_text nodes, evict, state, annotations;
+    wp_text nodes, evict, reclaim, state, annotations;
 } wp_answer;
 
 /* Refuses: a request, a node at filter, a pod at any other step of scheduling. */
@@ -175,6 +175,17 @@ void wp_only(wp_answer *out, wp_value node);
 /* post_filter: the node on which the pod will fit, once pods of lower priority have gone. */
 void wp_nominate(wp_answer *out, const char *node);
 void wp_evict(wp_answer *out, const char *namespace_, const char *name, const char *uid);
+/* An amount of a resource: "milliCPU", "memory", "ephemeralStorage", "pods", or an extended resource. */
+typedef struct {
+    const char *resource;
+    int64_t amount;
+} wp_amount;
+/* post_filter, for plugins with groups, in place of wp_nominate: lets those pods of a group make room that have
+ * no place in what it keeps. The most important ones keep theirs, and of a resource that is not named, all. The host finds
+ * out which of them have to go, whole gangs; the pods of a group that is named first rather stay. */
+void wp_reclaim(wp_answer *out, const char *group, const wp_amount *keep, size_t count);
+/* The same, for the pods of a group whose priority is lower. */
+void wp_reclaim_below(wp_answer *out, const char *group, int64_t priority);
 /* permit: holds the pod and its place; the hook is asked again within so many seconds, for 15 minutes at most. */
 void wp_wait(wp_answer *out, double seconds, const char *format, ...);
 /* bind: has the pod bound, with an annotation for each call of wp_annotate. */
@@ -244,7 +255,9 @@ typedef struct {
     int pure; /* 1: the answer depends on the fields and the settings only; the host may remember it */
 } wp_authorizer;
 
-/* A step of scheduling. events: what may change its mind about a pod that it refused, none: any of them.
+/* A step of scheduling. pure, of pre_filter, filter and post_filter: the answer depends on the fields and the settings
+ * only, so that the host may answer the same question again by itself, and one pod speaks for others like it.
+ * events: what may change its mind about a pod that it refused, none: any of them.
  * abi.yaml: begin events
  *   "nodeAdded": a node came
  *   "nodeAllocatableGrew": a node has more to give
@@ -258,6 +271,7 @@ typedef struct {
 typedef struct {
     void (*decide)(wp_input in, wp_answer *out);
     const char *fields[WP_FIELDS], *events[WP_EVENTS];
+    int pure;
 } wp_step;
 
 typedef struct {
@@ -310,12 +324,28 @@ typedef struct {
     const char *fields[WP_FIELDS];
 } wp_other;
 
+/* A value that puts pods into a group; several values may be one group. */
+typedef struct {
+    const char *value, *group;
+} wp_group;
+
+/* Groups tell pods apart by what is written in them. The pods of a group have their usage counted, by the host:
+ * pre_filter, queue_sort and post_filter read the fields group (its name), usage (of the pod's group), groups (of all, by
+ * name), others (of pods in none) and total (what the nodes have). A usage has requested, leaving and promised: amounts,
+ * as requests are. With groups, queue_sort ranks groups: pod is the first one of a group that waits. */
+typedef struct {
+    const char *of; /* pod.metadata.namespace, pod.metadata.labels["..."] or pod.metadata.annotations["..."]; 0: there are no groups */
+    const wp_group *names; /* at most 1024, and behind them one without a value: (const wp_group[]){{"red", "a"}, {0}} */
+    const char *other; /* the group of pods with another value, or none; 0: they are in no group */
+} wp_groups;
+
 typedef struct {
     const char *name, *version;
     /* Takes the entry's settings before anything else; answers 0, or why they are refused. The
      * table WP_PLUGIN may be changed here (fields that depend on the settings). */
     const char *(*settings)(wp_value settings);
     const char *needs[WP_NEEDS]; /* host functions that the plugin cannot do without */
+    wp_groups groups;
 
     wp_hook mutate, validate;
     wp_authorizer authorize;
@@ -806,6 +836,35 @@ void wp_evict(wp_answer *out, const char *namespace_, const char *name, const ch
     wp__print(&out->evict, "{\"namespace\":%q,\"name\":%q,\"uid\":%q}", namespace_, name, uid ? uid : "");
 }
 
+static void wp__amounts(wp_text *t, const wp_amount *list, size_t count, int scalar) {
+    static const char *const names[] = {"milliCPU", "memory", "ephemeralStorage", "pods"};
+    int first = 1;
+    for (size_t i = 0; i < count; i++) {
+        size_t n = wp__strlen(list[i].resource);
+        int own = 0;
+        for (size_t j = 0; j < 4; j++) own |= n == wp__strlen(names[j]) && wp__equal(list[i].resource, names[j], n);
+        if (own == scalar) continue;
+        wp__print(t, "%s%q:%D", first ? "" : ",", list[i].resource, list[i].amount);
+        first = 0;
+    }
+    if (scalar) return;
+    wp__str(t, first ? "\"scalar\":{" : ",\"scalar\":{");
+    wp__amounts(t, list, count, 1);
+    wp__char(t, '}');
+}
+
+void wp_reclaim(wp_answer *out, const char *group, const wp_amount *keep, size_t count) {
+    wp__more(&out->reclaim);
+    wp__print(&out->reclaim, "{\"group\":%q,\"keep\":{", group);
+    wp__amounts(&out->reclaim, keep, count, 0);
+    wp__str(&out->reclaim, "}}");
+}
+
+void wp_reclaim_below(wp_answer *out, const char *group, int64_t priority) {
+    wp__more(&out->reclaim);
+    wp__print(&out->reclaim, "{\"group\":%q,\"below\":%D}", group, priority);
+}
+
 void wp_wait(wp_answer *out, double seconds, const char *format, ...) {
     WP__FORMATTED(message);
     out->wait = seconds;
@@ -1284,6 +1343,7 @@ static void wp__describe_scheduling(wp_text *t) {
         if (!steps[i].step->decide) continue;
         wp__hook(t, steps[i].op, wp__point(steps[i].op), steps[i].step->fields);
         wp__events(t, steps[i].step->events);
+        if (steps[i].step->pure) wp__str(t, ",\"pure\":true");
         wp__char(t, '}');
     }
     wp__simple(t, p->queue_sort.rate != 0, WP__QUEUE_SORT, wp__point(WP__QUEUE_SORT), p->queue_sort.fields);
@@ -1301,6 +1361,13 @@ static size_t wp__scores_field(void) {
     return i;
 }
 
+static void wp__groups(wp_text *t, const wp_groups *g) {
+    if (!g->of) return;
+    wp__print(t, ",\"groups\":{\"of\":%q,\"other\":%q,\"names\":{", g->of, g->other ? g->other : "");
+    for (const wp_group *n = g->names; n && n->value; n++) wp__print(t, "%s%q:%q", n == g->names ? "" : ",", n->value, n->group);
+    wp__str(t, "}}");
+}
+
 __attribute__((export_name("describe"))) int64_t wp__describe(void) {
     wp__need(0);
     wp__top = wp__floor;
@@ -1308,6 +1375,7 @@ __attribute__((export_name("describe"))) int64_t wp__describe(void) {
     wp_text t = {0};
     wp__print(&t, "{\"abi\":1,\"name\":%q,\"version\":%q,\"settings\":%s,\"needs\":", p->name, p->version, p->settings ? "true" : "false");
     wp__strings(&t, p->needs, WP_NEEDS);
+    wp__groups(&t, &p->groups);
     wp__str(&t, ",\"hooks\":[");
     wp__admission(&t, WP__MUTATE, wp__point(WP__MUTATE), &p->mutate);
     wp__admission(&t, WP__VALIDATE, wp__point(WP__VALIDATE), &p->validate);
@@ -1471,6 +1539,7 @@ static int64_t wp__encode_step(int op, const wp_answer *a) {
             wp__print(&t, "\"nominated\":%q,", a->nominated);
             wp__list(&t, "evict", &a->evict);
         }
+        if (a->reclaim.length) wp__list(&t, "reclaim", &a->reclaim);
         if (a->bound) {
             wp__str(&t, "\"annotations\":{");
             if (a->annotations.length) wp__put(&t, a->annotations.at, a->annotations.length);

@@ -94,6 +94,21 @@ export interface AccessRequest {
 
 export interface Amounts { milliCPU?: number; memory?: number; ephemeralStorage?: number; pods?: number; scalar?: Record<string, number> }
 
+/** What a group of pods has. */
+export interface Usage { requested: Amounts; leaving: Amounts; promised: Amounts }
+/** What preFilter, queueSort and postFilter of a plugin with groups may read besides, by name in fields. */
+export interface Grouped {
+  /** The name of the pod's group. */
+  group?: string;
+  usage?: Usage;
+  /** All groups by name; not for queueSort. */
+  groups?: Record<string, Usage>;
+  /** The pods that are in no group. */
+  others?: Usage;
+  /** What all nodes have to give. */
+  total?: Amounts;
+}
+
 /** What steps of scheduling are asked about; which parts a point has, sdk/spec/README.md says. */
 export interface SchedulingRequest {
   pod: KubeObject;
@@ -104,7 +119,7 @@ export interface SchedulingRequest {
 export interface NodeRequest extends SchedulingRequest { node: KubeObject; allocatable: Amounts; requested: Amounts; pods: number }
 export interface NodesRequest extends SchedulingRequest { nodes: string[] }
 export interface ChosenRequest extends SchedulingRequest { nodeName: string }
-export interface FailedRequest extends SchedulingRequest { failed: { node: string; plugin: string; reasons: string[]; unresolvable?: boolean }[] }
+export interface FailedRequest extends SchedulingRequest, Grouped { failed: { node: string; plugin: string; reasons: string[]; unresolvable?: boolean }[] }
 export interface ScoresRequest extends NodesRequest { scores: number[] }
 export interface ReconcileRequest<T = KubeObject> { namespace: string; name: string; primary: T | null; owned: KubeObject[]; now: string }
 export interface NodeAdmissionRequest { pod: KubeObject; node: KubeObject }
@@ -168,6 +183,11 @@ export interface AdmissionAnswer {
   warnings?: string[];
   auditAnnotations?: Record<string, string>;
 }
+
+/** Those pods of a group that may make room: of a lower priority, or without a place in what the group keeps. The most important
+ * ones keep theirs, and of a resource that is not named, all. The host finds out which of them have to go, whole gangs; the pods of
+ * a group that is named first rather stay. It takes the place of a nominated node, for plugins with groups. */
+export type Reclaim = { group: string; keep: Amounts } | { group: string; below: number };
 
 /** Holds a pod and its place; the hook is asked again within so many seconds, for 15 minutes at most. */
 export function wait(seconds: number, reason: string): { decision: "wait"; waitSeconds: number; reasons: string[] };
@@ -237,8 +257,9 @@ export type Event =
   ;
 // abi.yaml: end events
 
-/** A step of scheduling. events: what may change its mind about a pod that it refused; none: any of them. */
-export interface Step<Request, A> extends Hook<Request, A> { events?: Event[] }
+/** A step of scheduling. events: what may change its mind about a pod that it refused; none: any of them. pure, of preFilter, filter
+ * and postFilter: the answer depends on the fields and the settings only, so that one pod speaks for others like it. */
+export interface Step<Request, A> extends Hook<Request, A> { events?: Event[]; pure?: boolean }
 
 // abi.yaml: begin columns
 /** What a column of the node table holds. */
@@ -268,6 +289,7 @@ export interface Table {
 
 export interface Watch { group?: string; version: string; resource: string; kind: string; selector?: string }
 
+type Nominated = { nominated: string; evict?: { namespace: string; name: string; uid?: string }[] };
 type Selected = { nodes?: string[]; skip?: boolean; state?: unknown };
 
 /** The hooks, by name. */
@@ -279,11 +301,11 @@ interface Decisions {
   validate: AdmissionHook<AdmissionRequest>;
   reconcile: Hook<ReconcileRequest, Plan> & { primary: Watch; owned?: Watch[] };
   preEnqueue: Step<SchedulingRequest, Denial>;
-  queueSort: Hook<SchedulingRequest & { added: string }, number>;
-  preFilter: Step<NodesRequest, Denial | Selected>;
+  queueSort: Hook<SchedulingRequest & Grouped & { added: string }, number>;
+  preFilter: Step<NodesRequest & Grouped, Denial | Selected>;
   filter: Step<NodeRequest, Denial>;
   table: Table;
-  postFilter: Hook<FailedRequest, Denial | { nominated: string; evict?: { namespace: string; name: string; uid?: string }[] }>;
+  postFilter: Hook<FailedRequest, Denial | Nominated | { reclaim: Reclaim[]; reasons?: string[] }> & { pure?: boolean };
   preScore: Hook<NodesRequest, { skip?: boolean; state?: unknown }>;
   score: Hook<NodeRequest, number>;
   normalize: Hook<ScoresRequest, number[]>;
@@ -346,14 +368,26 @@ export interface Hooks {
 }
 // abi.yaml: end hooks
 
+/** Groups tell pods apart by what is written in them; the host counts what each of them has. */
+export interface Groups {
+  /** pod.metadata.namespace, pod.metadata.labels["..."] or pod.metadata.annotations["..."]. */
+  of: string;
+  /** The group of each value; several values may be one group. At most 1024. */
+  names: Record<string, string>;
+  /** The group of pods with another value, or none; without it they are in no group. */
+  other?: string;
+}
+
 export interface Plugin extends Hooks {
   name: string;
   version?: string;
   /** Host functions that the plugin cannot do without. */
   needs?: string[];
+  /** Teams or queues, for the steps of scheduling. With them queueSort ranks groups: pod is the first one of a group that waits. */
+  groups?: Groups;
   /** Takes the entry's settings before anything else. A string says why they are refused; hooks that are answered
-   * take the place of those of the same name (fields that depend on the settings). */
-  settings?(settings: any): string | Partial<Hooks> | Nothing;
+   * take the place of those of the same name (fields that depend on the settings), and so do groups. */
+  settings?(settings: any): string | Partial<Hooks & { groups: Groups }> | Nothing;
 }
 
 /** Makes a plugin; a module exports it as its default. */

@@ -807,10 +807,66 @@ pub const Selection = struct {
     }
 };
 
+/// An amount of a resource: "milliCPU", "memory", "ephemeralStorage", "pods", or an extended resource.
+pub const Amount = struct { resource: []const u8, amount: i64 };
+
+fn writeAmounts(t: *Text, given: []const Amount) void {
+    put(t, "{\"scalar\":{");
+    var own: Text = .empty;
+    var first = true;
+    for (given) |a| {
+        for ([_][]const u8{ "milliCPU", "memory", "ephemeralStorage", "pods" }) |name| {
+            if (!std.mem.eql(u8, name, a.resource)) continue;
+            put(&own, ",");
+            quote(&own, a.resource);
+            put(&own, ":");
+            write(&own, a.amount);
+            break;
+        } else {
+            if (!first) put(t, ",");
+            first = false;
+            quote(t, a.resource);
+            put(t, ":");
+            write(t, a.amount);
+        }
+    }
+    put(t, "}");
+    put(t, own.items);
+    put(t, "}");
+}
+
+/// Groups tell pods apart by what is written in them. The pods of a group have their usage counted, by the host:
+/// pre_filter, queue_sort and post_filter read the fields "group" (its name), "usage" (of the pod's group), "groups" (of all, by
+/// name), "others" (of pods in none) and "total" (what the nodes have). A usage has requested, leaving and promised: amounts,
+/// as requests are. With groups, queue_sort ranks groups: pod is the first one of a group that waits.
+pub const Groups = struct {
+    /// pod.metadata.namespace, pod.metadata.labels["..."] or pod.metadata.annotations["..."].
+    of: []const u8,
+    /// Groups by the value, .{ "red", "a" }; several values may be one group. At most 1024.
+    names: []const [2][]const u8 = &.{},
+    /// The group of pods with another value, or none; "" = they are in no group.
+    other: []const u8 = "",
+};
+
+fn writeGroups(t: *Text, g: Groups) void {
+    put(t, ",\"groups\":{\"of\":");
+    quote(t, g.of);
+    part(t, "other", g.other);
+    put(t, ",\"names\":{");
+    for (g.names, 0..) |n, i| {
+        if (i > 0) put(t, ",");
+        quote(t, n[0]);
+        put(t, ":");
+        quote(t, n[1]);
+    }
+    put(t, "}}");
+}
+
 /// What post_filter proposes: nothing, so far.
 pub const Nomination = struct {
     node: []const u8 = "",
     victims: Text = .empty,
+    reclaimed: Text = .empty,
     reasons: Text = .empty,
 
     /// Names the node on which the pod will fit.
@@ -820,6 +876,20 @@ pub const Nomination = struct {
     /// Removes a pod of that node, of lower priority, to make room; uid may be "".
     pub fn evict(n: *Nomination, namespace: []const u8, name: []const u8, uid: []const u8) void {
         append(&n.victims, .{ .namespace = namespace, .name = name, .uid = uid });
+    }
+    /// Lets those pods of a group make room that have no place in what it keeps: the most important ones keep
+    /// theirs, and of a resource that is not named, all. The host finds out which of them have to go, whole gangs; the pods
+    /// of a group that is named first rather stay. It takes the place of nominate, for plugins with groups.
+    pub fn reclaim(n: *Nomination, group: []const u8, keep: []const Amount) void {
+        put(&n.reclaimed, if (n.reclaimed.items.len > 0) ",{\"group\":" else "{\"group\":");
+        quote(&n.reclaimed, group);
+        put(&n.reclaimed, ",\"keep\":");
+        writeAmounts(&n.reclaimed, keep);
+        put(&n.reclaimed, "}");
+    }
+    /// Lets the pods of a group make room whose priority is lower.
+    pub fn reclaimBelow(n: *Nomination, group: []const u8, priority: i64) void {
+        append(&n.reclaimed, .{ .group = group, .below = priority });
     }
     /// Says why nothing is proposed.
     pub fn explain(n: *Nomination, comptime fmt: []const u8, args: anytype) void {
@@ -832,6 +902,7 @@ pub const Nomination = struct {
             part(&t, "nominated", n.node);
             within(&t, "evict", "[", n.victims.items, "]");
         }
+        if (n.reclaimed.items.len > 0) within(&t, "reclaim", "[", n.reclaimed.items, "]");
         if (n.reasons.items.len > 0) within(&t, "reasons", "[", n.reasons.items, "]");
         return objectOf(&t);
     }
@@ -1098,8 +1169,8 @@ pub const SideEffects = enum { None, NoneOnDryRun, Some };
 /// "spec.replicas" }, .{ "*", "spec.size" }} } makes object.@replicas a field.
 pub const Alternative = struct { alias: []const u8, places: []const [2][]const u8 };
 
-/// What a hook says of itself besides its fields. pure, of authorize: the answer depends on the fields and the
-/// settings only, so that the host may remember it. events, of scheduling: after which a pod that it refused is worth another try; none = any.
+/// What a hook says of itself besides its fields. pure, of authorize, pre_filter, filter and post_filter: the answer depends
+/// on the fields and the settings only, so that the host may remember it, and one pod speaks for others like it. events, of scheduling: after which a pod that it refused is worth another try; none = any.
 pub const Options = struct {
     pure: bool = false,
     side_effects: ?SideEffects = null,
@@ -1330,7 +1401,7 @@ fn writeColumns(t: *Text, comptime Row: type) void {
 /// Makes the functions of a plugin the exports of the module. See the head of this
 /// file; what may be named: name, version, settings (the address of a variable whose type says what is
 /// expected), configure (a function that checks it and answers what is wrong, or null),
-/// needs, mutate, validate, authorize, table, reconcile, node_admission, convert
+/// needs, groups (a wp.Groups, or a function that makes one of the settings), mutate, validate, authorize, table, reconcile, node_admission, convert
 /// (customresource.convert: brings `object` into the version `desiredAPIVersion` by changes; it has that
 /// apiVersion already, and a refusal fails the conversion), validate_custom (customresource.validate), others, and the steps of a pod's cycle,
 /// whose functions take an input and answer, or fill in, what the step decides:
@@ -1349,7 +1420,7 @@ pub fn plugin(comptime p: anytype) void {
     @setEvalBranchQuota(100_000); // names are compared while compiling
     const P = @TypeOf(p);
     inline for (@typeInfo(P).@"struct".fields) |f| {
-        const known = [_][]const u8{ "name", "version", "settings", "configure", "needs", "mutate", "validate", "authorize", "table", "reconcile", "node_admission", "convert", "validate_custom", "others" };
+        const known = [_][]const u8{ "name", "version", "settings", "configure", "needs", "groups", "mutate", "validate", "authorize", "table", "reconcile", "node_admission", "convert", "validate_custom", "others" };
         comptime for (known) |k| {
             if (std.mem.eql(u8, k, f.name)) break;
         } else for (steps) |s| {
@@ -1397,6 +1468,7 @@ pub fn plugin(comptime p: anytype) void {
             part(&t, "version", @as([]const u8, p.version));
             part(&t, "settings", has("settings"));
             if (has("needs")) part(&t, "needs", @as([]const []const u8, p.needs));
+            if (has("groups")) writeGroups(&t, if (@typeInfo(@TypeOf(p.groups)) == .@"fn") p.groups() else p.groups);
             put(&t, ",\"hooks\":[");
             if (has("mutate")) admitting(&t, operation.mutate, pointOf(operation.mutate), p.mutate);
             if (has("validate")) admitting(&t, operation.validate, pointOf(operation.validate), p.validate);

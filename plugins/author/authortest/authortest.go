@@ -11,6 +11,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/author/scaffold"
+	"github.com/wasmplane/wasmplane/plugins/plugintest"
 	"github.com/wasmplane/wasmplane/plugins/toolchain"
 )
 
@@ -22,7 +23,11 @@ func Build(t *testing.T, l toolchain.Language, point string) author.Config {
 		t.Fatal(err)
 	}
 	Rebuild(t, dir)
-	return Open(t, dir)
+	cfg := Open(t, dir)
+	if l == toolchain.Python { // what all of them have in common takes a third of a minute to compile
+		cfg.CacheDir = filepath.Join(plugintest.Root(t), "build", "plugin-cache")
+	}
+	return cfg
 }
 
 // Rebuild builds the plugin of a folder.

@@ -52,6 +52,10 @@ func Init(dir, name string, l toolchain.Language, point string) ([]string, error
 			return nil, fmt.Errorf("%s is there already: init makes new plugins only, give it a folder of its own", filepath.Join(dir, f))
 		}
 	}
+	if l == toolchain.Python && point == string(abi.SchedulingTable) {
+		return nil, fmt.Errorf("there is no template for point %s in %s, whose modules are components: the table is kept in a module's own "+
+			"memory. Take scheduling.filter or scheduling.score, or another language", point, l)
+	}
 	source, err := templates.ReadFile("templates/" + written(l) + "/" + point)
 	if err != nil {
 		return nil, fmt.Errorf("read the template: %w", err)
@@ -65,7 +69,7 @@ func Init(dir, name string, l toolchain.Language, point string) ([]string, error
 		author.EntryFile: "# How " + name + " is loaded: an element of plugins in the configuration, or the spec of a Plugin.\n" +
 			"name: " + name + "\nsource: file:" + name + ".wasm\npoints: [" + point + "]\n" + grants(point) + limits(l),
 		author.CasesFile: string(cases),
-		".gitignore":     "*.wasm\ntarget/\nnode_modules/\n",
+		".gitignore":     "*.wasm\ntarget/\nnode_modules/\n__pycache__/\n",
 	}
 	for path, content := range project(name, l) {
 		files[path] = content
@@ -107,6 +111,9 @@ func project(name string, l toolchain.Language) map[string]string {
 			"package.json":  scriptPackage(name, ",\n  \"devDependencies\": {\n    \"typescript\": \""+toolchain.TypeScriptVersion+"\"\n  }"),
 			"tsconfig.json": compilerOptions,
 		}
+	case toolchain.Python:
+		return map[string]string{"pyproject.toml": "[project]\nname = \"" + name + "\"\nversion = \"0.1.0\"\n" +
+			"requires-python = \">=3.11\" # of editors and tests; the plugin itself runs in CPython 3.14\n"}
 	default:
 		return nil
 	}

@@ -151,11 +151,20 @@ func Compatible(name string) string {
 	if strings.Contains(version, "-") {
 		return name // a version before a release promises nothing
 	}
-	parts := strings.SplitN(version, ".", 3)
-	for i, p := range parts {
-		if p != "0" {
-			return base + "@" + strings.Join(parts[:i+1], ".")
+	// A part of the name, as this is asked for with each resource that a host gives.
+	end := len(base) + len("@")
+	for i := range 3 {
+		number, rest, more := strings.Cut(version, ".")
+		if i == 2 {
+			number = version
 		}
+		if end += len(number); number != "0" {
+			return name[:end]
+		}
+		if !more {
+			break
+		}
+		end, version = end+len("."), rest
 	}
 	return name
 }

@@ -49,8 +49,10 @@ func (c *Call) Resource(iface, name string) *canon.Resource {
 	return c.Instance.host[hostKey(iface, name)]
 }
 
-// hostKey names a resource type of the host's: the versions of an interface that are compatible have the same.
-func hostKey(iface, name string) string { return ctype.Compatible(iface) + "#" + name }
+// hostType names a resource type of the host's: the versions of an interface that are compatible have the same.
+type hostType struct{ iface, name string }
+
+func hostKey(iface, name string) hostType { return hostType{ctype.Compatible(iface), name} }
 
 // Host gives components what they import.
 type Host interface {
@@ -149,7 +151,7 @@ type Instance struct {
 	mods      []api.Module
 	parts     []part
 	resources []*canon.Resource
-	host      map[string]*canon.Resource
+	host      map[hostType]*canon.Resource
 	funcs     map[ref]*coreFunc
 	memories  map[ref]api.Memory
 	depth     int
@@ -179,7 +181,7 @@ func (l *Linked) Instantiate(ctx context.Context, cfg Config) (in *Instance, err
 		cfg.Account = nobody{}
 	}
 	in = &Instance{
-		linked: l, cfg: cfg, parts: make([]part, len(l.program.parents)), host: map[string]*canon.Resource{},
+		linked: l, cfg: cfg, parts: make([]part, len(l.program.parents)), host: map[hostType]*canon.Resource{},
 		funcs: map[ref]*coreFunc{}, memories: map[ref]api.Memory{},
 	}
 	in.ctx = context.WithValue(ctx, instanceKey{}, in)
@@ -226,11 +228,11 @@ func (in *Instance) makeResources() {
 		r := &canon.Resource{Name: def.name}
 		switch {
 		case def.instance < 0:
-			if known := in.host[hostKey(def.iface, def.name)]; known != nil {
+			if known := in.host[def.key]; known != nil {
 				r = known
 				break
 			}
-			in.host[hostKey(def.iface, def.name)] = r
+			in.host[def.key] = r
 			r.Drop = func(rep uint32) {
 				in.linked.drop(&Call{Context: in.ctx, Instance: in}, def.iface, def.name, rep)
 			}

@@ -91,6 +91,7 @@ type resource struct {
 	name     string
 	instance int // that makes it; -1: the host
 	iface    string
+	key      hostType // of the host's
 	dtor     *ref
 }
 
@@ -406,7 +407,7 @@ func (s *scope) hosted(name, iface string, e ctype.Extern) (value, error) {
 		if r := e.Def.Resource; r != nil {
 			if _, known := s.env[r]; !known {
 				s.env[r] = len(s.p.resources)
-				s.p.resources = append(s.p.resources, resource{name: name, instance: -1, iface: iface})
+				s.p.resources = append(s.p.resources, resource{name: name, instance: -1, iface: iface, key: hostKey(iface, name)})
 			}
 			v.resource = s.env[r]
 		}

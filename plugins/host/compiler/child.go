@@ -35,6 +35,22 @@ type Limits struct {
 	// the child tries out before; default 128 MiB and 1 s.
 	AdoptMemory int64
 	AdoptCPU    time.Duration
+	// Most is how many times Memory, CPU and Deadline a large module may have: as many times
+	// as it has Unit bytes. Default 1: all modules have the same.
+	Most int
+}
+
+// Unit is the size up to which a module has the limits once. What one needs grows with its size: an engine
+// of 6 MB (CPython's) takes 950 MiB and 19 s.
+const Unit = 2 << 20
+
+// of are the limits of a module of so many bytes.
+func (l Limits) of(bytes int) Limits {
+	times := int64(min(max(1, (bytes+Unit-1)/Unit), max(1, l.Most)))
+	l.Memory *= times
+	l.CPU *= time.Duration(times)
+	l.Deadline *= time.Duration(times)
+	return l
 }
 
 // WithDefaults fills in what is zero.
@@ -157,7 +173,7 @@ func (c turned) Rego(ctx context.Context, p rego.Policy) ([]byte, error) {
 func (c *Child) ask(ctx context.Context, t Turn, q request, body []byte) (*Artifact, Usage, error) {
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p := &child{limits: c.limits, request: q, wasm: body, turn: t, end: cancel}
+	p := &child{limits: c.limits.of(len(body)), request: q, wasm: body, turn: t, end: cancel}
 	err := c.run(bounded, p)
 	if err != nil && context.Cause(bounded) != nil {
 		err = context.Cause(bounded)

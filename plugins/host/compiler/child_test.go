@@ -201,3 +201,27 @@ func TestWhoseMainIsNotPreparedHasNoChildren(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A large module has more of everything, where that is allowed, up to a bound.
+func TestLargeModulesMayHaveMore(t *testing.T) {
+	once := Limits{Memory: 512 << 20, CPU: 20 * time.Second, Deadline: time.Minute}
+	for _, c := range []struct {
+		bytes, most int
+		times       int64
+	}{
+		{0, 3, 1},
+		{Unit, 3, 1},
+		{Unit + 1, 3, 2},
+		{6 << 20, 3, 3},
+		{32 << 20, 3, 3},
+		{32 << 20, 0, 1}, // tenants'
+		{32 << 20, 1, 1},
+	} {
+		l := once
+		l.Most = c.most
+		if got := l.of(c.bytes); got.Memory != c.times*once.Memory || got.CPU != time.Duration(c.times)*once.CPU ||
+			got.Deadline != time.Duration(c.times)*once.Deadline {
+			t.Errorf("%d bytes, at most %d times: %+v, expected %d times", c.bytes, c.most, got, c.times)
+		}
+	}
+}

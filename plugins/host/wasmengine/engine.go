@@ -85,6 +85,10 @@ func (e *Engine) configure() (wazero.RuntimeConfig, error) {
 	return e.stage.Config(wazero.NewRuntimeConfigCompiler()), nil
 }
 
+// largeModules is how many times its limits the compiler of operators' modules may take for a large one: 1.5 GiB
+// and a minute by default, for one of more than 4 MiB. Tenants have no more for a large module.
+const largeModules = 3
+
 // children are the compilers of operators' and of tenants' modules.
 func children(operators, tenants compiler.Limits) (forOperators, forTenants compiler.Compiler, err error) {
 	operators = operators.WithDefaults()
@@ -93,6 +97,9 @@ func children(operators, tenants compiler.Limits) (forOperators, forTenants comp
 	}
 	if tenants.CPU == 0 {
 		tenants.CPU = operators.CPU / 2
+	}
+	if operators.Most == 0 {
+		operators.Most = largeModules
 	}
 	first, err := compiler.NewChild(operators)
 	if err != nil {

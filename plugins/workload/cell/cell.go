@@ -199,6 +199,34 @@ var capabilities = map[string]int{
 	"CAP_DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE, "CAP_FOWNER": unix.CAP_FOWNER, "CAP_NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE,
 }
 
+// entering are the capabilities that Enter needs itself: to mount, to become another user, to set limits and to give up capabilities.
+var entering = []int{unix.CAP_SYS_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SYS_RESOURCE, unix.CAP_SETPCAP}
+
+// Bound takes from this thread's bounding set what neither Enter needs nor a cell can keep, so that no process which the thread
+// makes ever has it. It is for good: the thread has to end with that.
+func Bound() error {
+	last, err := lastCapability()
+	if err != nil {
+		return err
+	}
+	needed := uint64(0)
+	for _, bit := range entering {
+		needed |= 1 << bit
+	}
+	for _, bit := range capabilities {
+		needed |= 1 << bit
+	}
+	for bit := range last + 1 {
+		if needed&(1<<bit) != 0 {
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(bit), 0, 0, 0); err != nil {
+			return fmt.Errorf("drop capability %d: %w", bit, err)
+		}
+	}
+	return nil
+}
+
 // identity gives up the user and all privileges, in every thread.
 func (c Config) identity() error {
 	keep := uint64(0)
@@ -216,10 +244,13 @@ func (c Config) identity() error {
 		return err
 	}
 	for bit := range last + 1 {
-		if keep&(1<<bit) == 0 {
-			if err := everyThread(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(bit), 0); err != nil {
-				return fmt.Errorf("drop capability %d: %w", bit, err)
-			}
+		// What this thread has not, none has: they all are of the one that began the process. Most are gone like that (Bound), and
+		// each that is not interrupts all threads.
+		if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(bit), 0, 0, 0); keep&(1<<bit) != 0 || err == nil && has == 0 {
+			continue
+		}
+		if err := everyThread(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(bit), 0); err != nil {
+			return fmt.Errorf("drop capability %d: %w", bit, err)
 		}
 	}
 	groups := make([]int, len(c.Groups))

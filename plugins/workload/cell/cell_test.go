@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 const variable = "WASMPLANE_TEST_CELL"
@@ -246,5 +250,49 @@ func TestBadCells(t *testing.T) {
 		if got := enter(t, c.config); !strings.Contains(got, c.want) {
 			t.Errorf("%+v: it said %q, want %q", c.config, got, c.want)
 		}
+	}
+}
+
+// TestBound: a thread that begins a cell's process keeps what Enter needs and a cell may have, and this process loses nothing.
+func TestBound(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: others have no capabilities to give up")
+	}
+	bounding := func() string {
+		text, err := os.ReadFile("/proc/thread-self/status")
+		if err != nil {
+			t.Error(err)
+		}
+		_, after, _ := strings.Cut(string(text), "CapBnd:")
+		line, _, _ := strings.Cut(after, "\n")
+		return strings.TrimSpace(line)
+	}
+	before := bounding()
+	had, err := strconv.ParseUint(before, 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := uint64(0)
+	for _, bit := range []int{
+		unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_ADMIN,
+		unix.CAP_SYS_RESOURCE,
+	} {
+		want |= 1 << bit & had
+	}
+	got := ""
+	err = <-run.Go("a thread that is bound", func() error {
+		runtime.LockOSThread() // it ends with the goroutine
+		err := Bound()
+		got = bounding()
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if got != fmt.Sprintf("%016x", want) {
+		t.Errorf("the thread can have %s, want %016x of %s", got, want, before)
+	}
+	if now := bounding(); now != before {
+		t.Errorf("another thread can have %s, and had %s", now, before)
 	}
 }

@@ -83,6 +83,10 @@ function preFilter(input: Input, out: Selection): void {
 }
 
 function postFilter(input: Input, out: Nomination): void {
+  if (input.at(0).is("owner")) {
+    out.reclaim("a", new Obj().set("milliCPU", 64000).set("scalar", new Obj().set("example.com/gpu", 8)));
+    return out.reclaimBelow('b "c"', -100);
+  }
   if (!input.at(0).is("urgent")) return out.explain("nothing to evict");
   out.nominate(input.at(1).at(0).text);
   out.evict("default", "victim", "u1");
@@ -149,6 +153,7 @@ function admit(input: Input): Refusal | null {
 
 new Plugin("conformance", "1.2.3")
   .settings(configure)
+  .groups("pod.metadata.namespace", new Obj().set("red", "a").set("crimson", "a"), 'b "c"')
   .mutate(mutate, [], [rule(["CREATE"], [""], ["pods"], ["v1"])])
   .validate(validate, ["object.metadata.name", "object.metadata.labels", "operation"]).sideEffects("NoneOnDryRun")
   .alternatives(new Obj().set("@size", new Obj().set("Deployment", "spec.replicas").set("*", "spec.size")))
@@ -159,7 +164,7 @@ new Plugin("conformance", "1.2.3")
   .queueSort(rank, ["pod.spec.priority"])
   .preFilter(preFilter, ["pod.metadata.name", "nodes"])
   .filter(filter, ["node.metadata.name"]).events(["nodeAdded", "podRemoved"])
-  .postFilter(postFilter, ["pod.metadata.name", "failed[*].node"])
+  .postFilter(postFilter, ["pod.metadata.name", "failed[*].node"]).pure()
   .preScore(preScore, ["nodes"])
   .normalize(normalize, ["state"])
   .reserve(reserved, ["nodeName"])

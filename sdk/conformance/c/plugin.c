@@ -80,6 +80,12 @@ static void pre_filter(wp_input in, wp_answer *out) {
 }
 
 static void post_filter(wp_input in, wp_answer *out) {
+    if (wp_eq(wp_field(in, 0), "owner")) {
+        wp_amount keep[] = {{"milliCPU", 64000}, {"example.com/gpu", 8}};
+        wp_reclaim(out, "a", keep, 2);
+        wp_reclaim_below(out, "b \"c\"", -100);
+        return;
+    }
     if (!wp_eq(wp_field(in, 0), "urgent")) {
         wp_deny(out, "nothing to evict");
         return;
@@ -164,6 +170,7 @@ static void admit(wp_input in, wp_answer *out) {
 
 WP_PLUGIN = {
     .name = "conformance", .version = "1.2.3", .settings = configure,
+    .groups = {.of = "pod.metadata.namespace", .names = (const wp_group[]){{"red", "a"}, {"crimson", "a"}, {0}}, .other = "b \"c\""},
     .mutate = {.decide = mutate, .match = {{.operations = {"CREATE"}, .groups = {""}, .versions = {"v1"}, .resources = {"pods"}}}},
     .validate = {.decide = validate, .fields = {"object.metadata.name", "object.metadata.labels", "operation"},
                  .alternatives = {{"@size", {{"Deployment", "spec.replicas"}, {"*", "spec.size"}}}}, .side_effects = "NoneOnDryRun"},
@@ -174,7 +181,7 @@ WP_PLUGIN = {
     .queue_sort = {.rate = rank, .fields = {"pod.spec.priority"}},
     .pre_filter = {.decide = pre_filter, .fields = {"pod.metadata.name", "nodes"}},
     .filter = {.decide = filter, .fields = {"node.metadata.name"}, .events = {"nodeAdded", "podRemoved"}},
-    .post_filter = {.decide = post_filter, .fields = {"pod.metadata.name", "failed[*].node"}},
+    .post_filter = {.decide = post_filter, .fields = {"pod.metadata.name", "failed[*].node"}, .pure = 1},
     .pre_score = {.decide = pre_score, .fields = {"nodes"}},
     .normalize = {.scale = normalize, .fields = {"state"}},
     .reserve = {.decide = reserve, .fields = {"nodeName"}},

@@ -23,6 +23,9 @@ var _ = wasmplane.Register(wasmplane.Plugin{
 		key, settings = s.Get("key").String(), s
 		return nil
 	},
+	Groups: func() *wasmplane.Groups {
+		return &wasmplane.Groups{Of: "pod.metadata.namespace", Names: map[string]string{"red": "a", "crimson": "a"}, Other: `b "c"`}
+	},
 	Mutate: &wasmplane.Admission{
 		Match: []wasmplane.Rule{{Operations: []string{"CREATE"}, Groups: []string{""}, Versions: []string{"v1"}, Resources: []string{"pods"}}},
 		Decide: func(in wasmplane.Input, out *wasmplane.Decision) {
@@ -120,7 +123,7 @@ var _ = wasmplane.Register(wasmplane.Plugin{
 		Rank:   func(in wasmplane.Input) int64 { return 10 * in.Get("pod.spec.priority").Int() },
 	},
 	PreFilter:  &wasmplane.PreFilter{Fields: []string{"pod.metadata.name", "nodes"}, Decide: prefilter},
-	PostFilter: &wasmplane.PostFilter{Fields: []string{"pod.metadata.name", "failed[*].node"}, Decide: postfilter},
+	PostFilter: &wasmplane.PostFilter{Fields: []string{"pod.metadata.name", "failed[*].node"}, Pure: true, Decide: postfilter},
 	PreScore: &wasmplane.PreScore{Fields: []string{"nodes"}, Decide: func(in wasmplane.Input, out *wasmplane.Preparation) {
 		if n := in.Get("nodes").Len(); n == 1 {
 			out.Skip()
@@ -188,6 +191,11 @@ func prefilter(in wasmplane.Input, out *wasmplane.Selection) {
 }
 
 func postfilter(in wasmplane.Input, out *wasmplane.Nomination) {
+	if in.Get("pod.metadata.name").String() == "owner" {
+		out.Reclaim("a", wasmplane.Amounts{"milliCPU": 64000, "example.com/gpu": 8})
+		out.ReclaimBelow(`b "c"`, -100)
+		return
+	}
 	if in.Get("pod.metadata.name").String() != "urgent" {
 		out.Explain("nothing to evict")
 		return

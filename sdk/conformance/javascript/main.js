@@ -15,6 +15,7 @@ export default plugin({
     settings = s;
     return s.refuse;
   },
+  groups: { of: "pod.metadata.namespace", names: { red: "a", crimson: "a" }, other: 'b "c"' },
   mutate: {
     match: [{ operations: ["CREATE"], apiGroups: [""], apiVersions: ["v1"], resources: ["pods"] }],
     decide(document) {
@@ -92,8 +93,11 @@ export default plugin({
     },
   },
   postFilter: {
-    fields: ["pod.metadata.name", "failed[*].node"],
+    fields: ["pod.metadata.name", "failed[*].node"], pure: true,
     decide({ pod, failed }) {
+      if (pod.metadata.name === "owner") {
+        return { reclaim: [{ group: "a", keep: { milliCPU: 64000, scalar: { "example.com/gpu": 8 } } }, { group: 'b "c"', below: -100 }] };
+      }
       if (pod.metadata.name !== "urgent") return deny("nothing to evict");
       return { nominated: failed[0].node, evict: [{ namespace: "default", name: "victim", uid: "u1" }] };
     },

@@ -80,6 +80,10 @@ fn preFilter(in: wp.Input(&.{ "pod.metadata.name", "nodes" }), out: *wp.Selectio
 }
 
 fn postFilter(in: wp.Input(&.{ "pod.metadata.name", "failed[*].node" }), out: *wp.Nomination) void {
+    if (in.get("pod.metadata.name").eql("owner")) {
+        out.reclaim("a", &.{ .{ .resource = "milliCPU", .amount = 64000 }, .{ .resource = "example.com/gpu", .amount = 8 } });
+        return out.reclaimBelow("b \"c\"", -100);
+    }
     if (!in.get("pod.metadata.name").eql("urgent")) return out.explain("nothing to evict", .{});
     out.nominate(in.get("failed[*].node").at(0).str());
     out.evict("default", "victim", "u1");
@@ -178,6 +182,7 @@ comptime {
         .version = "1.2.3",
         .settings = &settings,
         .configure = configure,
+        .groups = wp.Groups{ .of = "pod.metadata.namespace", .names = &.{ .{ "red", "a" }, .{ "crimson", "a" } }, .other = "b \"c\"" },
         .mutate = wp.admission(mutate, &.{.{ .operations = &.{"CREATE"}, .groups = &.{""}, .versions = &.{"v1"}, .resources = &.{"pods"} }}),
         .validate = wp.with(wp.admission(validate, &.{}), .{
             .side_effects = .NoneOnDryRun,
@@ -190,7 +195,7 @@ comptime {
         .queue_sort = rank,
         .pre_filter = preFilter,
         .filter = wp.with(filter, .{ .events = &.{ .nodeAdded, .podRemoved } }),
-        .post_filter = postFilter,
+        .post_filter = wp.with(postFilter, .{ .pure = true }),
         .pre_score = preScore,
         .normalize = normalize,
         .reserve = reserve,

@@ -51,5 +51,5 @@ pub use json::{parse, token, Json};
 pub use plugin::{Column, Hook, Plugin, SideEffects, Table, Watch};
 pub use runtime::{fail, host_call, log};
 pub use abi::Event;
-pub use scheduling::{Binding, Fit, Nomination, Permission, Preparation, Selection};
+pub use scheduling::{Binding, Fit, Groups, Nomination, Permission, Preparation, Selection};
 pub use value::{Input, Value};

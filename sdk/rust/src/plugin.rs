@@ -5,7 +5,7 @@
 use crate::abi::*;
 use crate::answer::{Decision, Judgement, Plan, Verdict};
 use crate::json::Json;
-use crate::scheduling::Step;
+use crate::scheduling::{Groups, Step};
 use crate::value::Input;
 use alloc::{boxed::Box, string::String, vec::Vec};
 
@@ -64,8 +64,9 @@ impl<F> Hook<F> {
         self
     }
 
-    /// Declares that the answer depends on the fields and the settings only, so that the host may
-    /// answer the same question again by itself; authorization does.
+    /// Declares that the answer depends on the fields and the settings only, so that the host may answer the
+    /// same question again by itself: for authorization, and for pre_filter, filter and post_filter, where one pod then speaks for
+    /// others like it.
     pub fn pure(self) -> Hook<F> {
         self.set("pure", true)
     }
@@ -233,6 +234,7 @@ pub struct Plugin {
     version: &'static str,
     settings: Option<fn(&Json) -> Result<(), String>>,
     needs: Vec<&'static str>,
+    groups: Option<Groups>,
     mutate: Option<Hook<Admission>>,
     validate: Option<Hook<Admission>>,
     authorize: Option<Hook<Authorizer>>,
@@ -252,6 +254,7 @@ impl Plugin {
             version,
             settings: None,
             needs: Vec::new(),
+            groups: None,
             mutate: None,
             validate: None,
             authorize: None,
@@ -273,6 +276,11 @@ impl Plugin {
     /// Names a host function that the plugin cannot do without.
     pub fn needs(mut self, function: &'static str) -> Plugin {
         self.needs.push(function);
+        self
+    }
+    /// Tells groups of pods apart, teams or queues: hooks of a pod's cycle see what each of them has.
+    pub fn groups(mut self, g: Groups) -> Plugin {
+        self.groups = Some(g);
         self
     }
     /// The hook at admission.mutate.
@@ -358,16 +366,19 @@ impl Plugin {
         if let Some(h) = &self.validate_custom {
             hooks.push(hook(VALIDATE_CUSTOM, h, Vec::new()));
         }
-        let mut out = Vec::new();
-        Json::object([
+        let mut manifest = Json::object([
             ("abi", Json::Int(1)),
             ("name", self.name.into()),
             ("version", self.version.into()),
             ("settings", self.settings.is_some().into()),
             ("hooks", Json::Array(hooks)),
             ("needs", strings(&self.needs)),
-        ])
-        .write(&mut out);
+        ]);
+        if let (Json::Object(entries), Some(groups)) = (&mut manifest, &self.groups) {
+            entries.push((String::from("groups"), groups.json()));
+        }
+        let mut out = Vec::new();
+        manifest.write(&mut out);
         out
     }
 

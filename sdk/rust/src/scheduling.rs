@@ -113,6 +113,7 @@ impl Selection {
 pub struct Nomination {
     node: String,
     evict: Vec<Json>,
+    reclaim: Vec<Json>,
     reasons: Vec<Json>,
 }
 
@@ -127,6 +128,19 @@ impl Nomination {
         self.evict.push(Json::object([("namespace", namespace.into()), ("name", name.into()), ("uid", uid.into())]));
     }
 
+    /// Lets those pods of a group make room that have no place in what it keeps: the most important ones keep
+    /// theirs, and of a resource that is not named, all. Names: `milliCPU`, `memory`, `ephemeralStorage`, `pods`, or an
+    /// extended resource. The host finds out which of them have to go, whole gangs; the pods of a group that is
+    /// named first rather stay. It takes the place of `nominate`, for plugins with [`Groups`].
+    pub fn reclaim(&mut self, group: &str, keep: &[(&str, i64)]) {
+        self.reclaim.push(Json::object([("group", group.into()), ("keep", amounts(keep))]));
+    }
+
+    /// Lets the pods of a group make room whose priority is lower.
+    pub fn reclaim_below(&mut self, group: &str, priority: i64) {
+        self.reclaim.push(Json::object([("group", group.into()), ("below", priority.into())]));
+    }
+
     /// Says why nothing is proposed.
     pub fn explain(&mut self, reason: &str) {
         self.reasons.push(reason.into());
@@ -138,10 +152,56 @@ impl Nomination {
             entries.push((String::from("nominated"), self.node.into()));
             entries.push((String::from("evict"), Json::Array(self.evict)));
         }
+        if !self.reclaim.is_empty() {
+            entries.push((String::from("reclaim"), Json::Array(self.reclaim)));
+        }
         if !self.reasons.is_empty() {
             entries.push((String::from("reasons"), Json::Array(self.reasons)));
         }
         unless_empty(entries)
+    }
+}
+
+fn amounts(list: &[(&str, i64)]) -> Json {
+    let plain = |name: &str| ["milliCPU", "memory", "ephemeralStorage", "pods"].contains(&name);
+    let entries = |own: bool| list.iter().filter(|(name, _)| plain(name) == own).map(|(name, n)| (String::from(*name), Json::Int(*n))).collect::<Vec<_>>();
+    let (mut out, scalar) = (entries(true), entries(false));
+    if !scalar.is_empty() {
+        out.push((String::from("scalar"), Json::Object(scalar)));
+    }
+    Json::Object(out)
+}
+
+/// Groups tell pods apart by what is written in them. The pods of a group have their usage counted, by the host:
+/// pre_filter, queue_sort and post_filter read the fields `group` (its name), `usage` (of the pod's group), `groups` (of all, by
+/// name), `others` (of pods in none) and `total` (what the nodes have). A usage has `requested`, `leaving` and `promised`:
+/// amounts, as `requests` are.
+pub struct Groups {
+    of: String,
+    names: Vec<(String, Json)>,
+    other: String,
+}
+
+impl Groups {
+    /// By the value of `pod.metadata.namespace`, `pod.metadata.labels["..."]` or `pod.metadata.annotations["..."]`.
+    pub fn by(of: &str) -> Groups {
+        Groups { of: String::from(of), names: Vec::new(), other: String::new() }
+    }
+
+    /// Puts pods with a value into a group; several values may be one group. At most 1024.
+    pub fn name(mut self, value: &str, group: &str) -> Groups {
+        self.names.push((String::from(value), group.into()));
+        self
+    }
+
+    /// The group of pods with another value, or none; without it they are in no group.
+    pub fn other(mut self, group: &str) -> Groups {
+        self.other = String::from(group);
+        self
+    }
+
+    pub(crate) fn json(&self) -> Json {
+        Json::object([("of", self.of.as_str().into()), ("names", Json::Object(self.names.clone())), ("other", self.other.as_str().into())])
     }
 }
 
@@ -256,7 +316,8 @@ impl Plugin {
         self.step(PRE_ENQUEUE, h, |f| Box::new(move |i| gated(f(i))))
     }
 
-    /// The hook at scheduling.queueSort: the highest goes first.
+    /// The hook at scheduling.queueSort: the highest goes first. A plugin with groups ranks groups: `pod` is the first
+    /// one of a group that waits, and the hook is asked again when what the group has changes.
     pub fn queue_sort(self, h: Hook<impl Fn(&Input) -> i64 + 'static>) -> Plugin {
         self.step(QUEUE_SORT, h, |f| Box::new(move |i| number(f(i))))
     }

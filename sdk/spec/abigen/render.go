@@ -30,7 +30,10 @@ func partFiles() map[string]map[string]renderer {
 		"sdk/javascript/glue.js":      {"operations": jsOperations},
 		"sdk/javascript/index.js":     {"host functions": jsFunctions},
 		"sdk/javascript/index.d.ts":   {"events": dtsEvents, "columns": dtsColumns, "hooks": dtsHooks, "host functions": dtsFunctions},
-		"sdk/README.md":               {"points": readmePoints, "templates": readmeTemplates},
+		"sdk/python/__init__.py": {
+			"operations": pyOperations, "events": pyEvents, "hooks": pyHooks, "host functions": pyFunctions,
+		},
+		"sdk/README.md": {"points": readmePoints, "templates": readmeTemplates},
 		"sdk/spec/README.md": {
 			"points": specPoints, "events": specEvents, "scheduling": specScheduling,
 			"host functions": specFunctions,

@@ -94,6 +94,10 @@ fn pre_filter(input: &Input, out: &mut Selection) {
 }
 
 fn post_filter(input: &Input, out: &mut Nomination) {
+    if input.at(0).str() == "owner" {
+        out.reclaim("a", &[("milliCPU", 64000), ("example.com/gpu", 8)]);
+        return out.reclaim_below("b \"c\"", -100);
+    }
     if input.at(0).str() != "urgent" {
         return out.explain("nothing to evict");
     }
@@ -198,6 +202,7 @@ fn watch(group: &'static str, resource: &'static str, kind: &'static str, select
 fn plugin() -> Plugin {
     Plugin::new("conformance", "1.2.3")
         .settings(configure)
+        .groups(Groups::by("pod.metadata.namespace").name("red", "a").name("crimson", "a").other("b \"c\""))
         .mutate(Hook::new(mutate).rule_of(&["CREATE"], &[""], &["v1"], &["pods"]))
         .validate(
             Hook::new(validate)
@@ -212,7 +217,7 @@ fn plugin() -> Plugin {
         .queue_sort(Hook::new(|i: &Input| 10 * i.at(0).int()).fields(&["pod.spec.priority"]))
         .pre_filter(Hook::new(pre_filter).fields(&["pod.metadata.name", "nodes"]))
         .filter(Hook::new(filter).fields(&["node.metadata.name"]).events(&[Event::NodeAdded, Event::PodRemoved]))
-        .post_filter(Hook::new(post_filter).fields(&["pod.metadata.name", "failed[*].node"]))
+        .post_filter(Hook::new(post_filter).fields(&["pod.metadata.name", "failed[*].node"]).pure())
         .pre_score(Hook::new(pre_score).fields(&["nodes"]))
         .normalize(Hook::new(normalize).fields(&["state"]))
         .reserve(Hook::new(refuse("full", "node full is full")).fields(&["nodeName"]))

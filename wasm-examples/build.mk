@@ -8,7 +8,8 @@
 # one of rustup's (rustup target add wasm32-unknown-unknown), or Debian's rustc,
 # libstd-rust-dev-wasm32 and lld; `make examples` installs these.
 # Zig and AssemblyScript come from npm, into the user's cache folder; C is built by clang, else by zig.
-# JavaScript and TypeScript need nothing but the engine, which is built once, by zig.
+# JavaScript and TypeScript need nothing but the engine, which is built once, by zig. Python's compiler comes from PyPI,
+# into the user's cache folder.
 
 WASM_DIR       ?= build/wasm
 # A line for each module that is built; V=1: the whole command.
@@ -16,7 +17,7 @@ WASM_SAY        = $(if $(V),,@printf '  building %s\n' '$@'; )
 WASM_EXAMPLES  := $(patsubst wasm-examples/%/plugin.yaml,%,$(wildcard wasm-examples/*/plugin.yaml))
 WASM_GO        := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/main.go),$(e)))
 WASM_WAT       := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/plugin.wat),$(e)))
-WASM_TOOL      := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/plugin.c wasm-examples/$(e)/plugin.zig wasm-examples/$(e)/plugin.ts wasm-examples/$(e)/main.js wasm-examples/$(e)/main.ts),$(e)))
+WASM_TOOL      := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/plugin.c wasm-examples/$(e)/plugin.zig wasm-examples/$(e)/plugin.ts wasm-examples/$(e)/main.js wasm-examples/$(e)/main.ts wasm-examples/$(e)/main.py),$(e)))
 WASM_RUST      := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/lib.rs),$(e)))
 
 .PHONY: examples
@@ -41,9 +42,9 @@ $(WASM_DIR)/$(1).wasm: wasm-examples/$(1)/plugin.wat $(wildcard plugins/pluginte
 endef
 $(foreach e,$(WASM_WAT),$(eval $(call wat_example,$(e))))
 
-# C, Zig, AssemblyScript, JavaScript and TypeScript, by the compilers that plugins/toolchain finds or installs.
+# C, Zig, AssemblyScript, JavaScript, TypeScript and Python, by the compilers that plugins/toolchain finds or installs.
 define tool_example
-$(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/plugin.* wasm-examples/$(1)/*.js wasm-examples/$(1)/*.ts) $(wildcard sdk/c/*.h sdk/zig/*.zig sdk/assemblyscript/*.ts sdk/javascript/*.js sdk/javascript/runtime/* plugins/toolchain/*.go plugins/toolchain/javascript/*.go)
+$(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/plugin.* wasm-examples/$(1)/*.js wasm-examples/$(1)/*.ts wasm-examples/$(1)/*.py) $(wildcard sdk/c/*.h sdk/zig/*.zig sdk/assemblyscript/*.ts sdk/javascript/*.js sdk/javascript/runtime/* sdk/python/*.py sdk/wit/*.wit plugins/toolchain/*.go plugins/toolchain/javascript/*.go)
 	@mkdir -p $(WASM_DIR)
 	$$(WASM_SAY)CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild wasm-examples/$(1) $$@
 endef

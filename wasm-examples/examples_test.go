@@ -13,6 +13,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/author/cases"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
+	"github.com/wasmplane/wasmplane/plugins/toolchain"
 )
 
 func TestExamples(t *testing.T) {
@@ -43,7 +44,11 @@ func TestExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			plugintest.Example(t, name)
-			_, err = cases.Test(t.Context(), author.Config{InProcess: true, Entry: e, Dir: plugintest.Root(t)}, list, cases.Both,
+			cfg := author.Config{InProcess: true, Entry: e, Dir: plugintest.Root(t)}
+			if _, err := os.Stat(filepath.Join(name, toolchain.Python.Main())); err == nil { // CPython takes a third of a minute
+				cfg.CacheDir = filepath.Join(cfg.Dir, "build", "plugin-cache")
+			}
+			_, err = cases.Test(t.Context(), cfg, list, cases.Both,
 				func(r cases.Result) {
 					if !r.Passed {
 						t.Errorf("%s:\n%s", r.Name, strings.Join(r.Problems, "\n"))
@@ -60,7 +65,8 @@ func TestExamples(t *testing.T) {
 func passes(t *testing.T, e manifest.Entry, path string, list []cases.Case) {
 	t.Helper()
 	e.Source = "file:" + path
-	if _, err := cases.Test(t.Context(), author.Config{InProcess: true, Entry: e, Dir: filepath.Dir(path)}, list, cases.Both,
+	cfg := author.Config{InProcess: true, Entry: e, Dir: filepath.Dir(path), CacheDir: filepath.Join(plugintest.Root(t), "build", "plugin-cache")}
+	if _, err := cases.Test(t.Context(), cfg, list, cases.Both,
 		func(r cases.Result) {
 			if !r.Passed {
 				t.Errorf("%s:\n%s", r.Name, strings.Join(r.Problems, "\n"))

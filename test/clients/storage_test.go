@@ -67,31 +67,13 @@ spec:
 // TestStorageSidecars: a claim becomes a volume that a pod of a real node writes to, grows
 // with the pod at work, and goes, all by the sidecars that drivers' projects publish.
 func TestStorageSidecars(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this has a real node and needs root: `make clients` asks for it")
-	}
 	built := sidecars(t)
-	// Paths of sockets are short.
-	parent, err := os.MkdirTemp("", "wpclients") //nolint:usetesting // as said
-	if err != nil {
+	c := startHere(t)
+	archive := filepath.Join(c.Dir, "toolbox.tar")
+	if err := harness.Toolbox(c.Dir, archive); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(parent); err != nil {
-			t.Error(err)
-		}
-	})
-	c := &cluster{harness.NewFor(t, harness.Binary(t), parent), t}
-	if _, err := c.Up("--node-name", "here", "--log-level", "warn"); err != nil {
-		t.Fatal(err)
-	}
-	archive := filepath.Join(parent, "toolbox.tar")
-	if err := harness.Toolbox(parent, archive); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(c.Binary, "image", "import", archive, "--data-dir", c.Data).CombinedOutput(); err != nil {
-		t.Fatalf("import the image: %v\n%s", err, out)
-	}
+	c.importHere(archive)
 	kubelet, volumes := filepath.Join(c.Data, "node", "kubelet"), filepath.Join(c.Dir, "volumes")
 	stop := c.run(nil, "driver", filepath.Join(built, "driver"), "--attach", kubelet, "here", volumes)
 	if _, err := c.Process("driver").AwaitLine(regexp.MustCompile("registered: true")); err != nil {

@@ -5,7 +5,10 @@
 // tests that know the day they were written on.
 // Usage: clock DIR DAYS; DIR gets overlay.json. `make test-clock` calls it.
 //
-// The overlay replaces one line of the Go runtime. No other line moves, so only the
+// DAYS may be 0: such a program's clock is right until somebody steps it while it runs, by
+// a variable of the runtime that has no other use (test/internal/stepping), as make faults does.
+//
+// The overlay replaces one line of the Go runtime. No other line moves and no symbol is new, so only the
 // packages that import the runtime itself are compiled again. Programs of others and
 // the kernel (the times of files) keep the true time.
 package main
@@ -26,7 +29,8 @@ import (
 const (
 	// before is what time.Now calls in the runtime, outside of synctest's bubbles.
 	before = "\n\treturn time_now()\n"
-	after  = "\n\tsec, nsec, mono = time_now(); return sec + %d*86400, nsec, mono\n"
+	// starttime is in use for GODEBUG=schedtrace alone, and 0 otherwise.
+	after = "\n\tsec, nsec, mono = time_now(); return sec + %d*86400 + starttime, nsec, mono\n"
 )
 
 func main() {

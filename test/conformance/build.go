@@ -25,6 +25,7 @@ type program struct {
 	name, pkg string
 	test      bool   // by go test -c
 	module    string // folder of the module that it is built in; empty = this one
+	suite     string // the only suite that it is built for; empty = all of them
 }
 
 // ours says whether a program's source is here, and may have changed since it was built.
@@ -34,6 +35,7 @@ func programs() []program {
 	const csi = "github.com/kubernetes-csi/"
 	return []program{
 		{name: "e2e.test", pkg: "k8s.io/kubernetes/test/e2e", test: true},
+		{name: nodeProgram, pkg: "k8s.io/kubernetes/test/e2e_node", test: true, suite: nodeSuite},
 		{name: "agnhost", pkg: "k8s.io/kubernetes/test/images/agnhost"},
 		{name: "nnp", pkg: "k8s.io/kubernetes/test/images/nonewprivs"},
 		{name: "resource-consumer", pkg: "k8s.io/kubernetes/test/images/resource-consumer"},
@@ -43,6 +45,7 @@ func programs() []program {
 		{name: "sample-apiserver", pkg: "k8s.io/sample-apiserver"},
 		{name: "etcd", pkg: "go.etcd.io/etcd/server/v3"},
 		{name: policyAPIProgram, pkg: policyAPIModule + "/conformance", test: true},
+		{name: "nameserver", pkg: "./test/internal/nameserver", module: "../.."},
 		{name: "pause", pkg: "./programs/pause"},
 		{name: "registrar", pkg: "./programs/registrar"},
 		{name: "livenessprobe", pkg: "./programs/livenessprobe"},
@@ -57,6 +60,7 @@ func programs() []program {
 // builder builds what is missing in the cache.
 type builder struct {
 	cache string
+	suite string
 	out   io.Writer
 }
 
@@ -69,7 +73,7 @@ func (b builder) programs(ctx context.Context) error {
 		return err
 	}
 	for _, p := range programs() {
-		if _, err := os.Stat(b.path(p.name)); err == nil && !p.ours() {
+		if _, err := os.Stat(b.path(p.name)); (err == nil && !p.ours()) || (p.suite != "" && p.suite != b.suite) {
 			continue
 		}
 		if !p.ours() {
@@ -111,7 +115,8 @@ func (b builder) replace(name string) error {
 func versionFlags() string {
 	flags := []string{"-s", "-w"}
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		for _, set := range []string{"gitVersion=" + kubernetesVersion, "gitMajor=1", "gitMinor=37"} { // in this order: another makes another file
+		// In this order: another makes another file.
+		for _, set := range []string{"gitVersion=" + kubernetesVersion, "gitMajor=1", "gitMinor=37"} {
 			flags = append(flags, "-X "+pkg+"."+set)
 		}
 	}
@@ -167,7 +172,7 @@ func (b builder) specs(ctx context.Context) ([]image.Spec, error) {
 	names := append(strings.Fields(wanted), others...)
 	slices.Sort(names) // the suite lists them in another order each time
 	return image.Specs(image.Programs{
-		Agnhost: b.path("agnhost"), NoNewPrivs: b.path("nnp"), SampleAPIServer: b.path("sample-apiserver"), Etcd: b.path("etcd"),
+		Agnhost: b.path("agnhost"), Nameserver: b.path("nameserver"), NoNewPrivs: b.path("nnp"), SampleAPIServer: b.path("sample-apiserver"), Etcd: b.path("etcd"),
 		Pause: b.path("pause"), ResourceConsumer: b.path("resource-consumer"), ConsumeCPU: b.path("consume-cpu"),
 		DevicePlugin: b.path("sample-device-plugin"), Conntrack: b.path("regression-issue-74839"),
 		Registrar: b.path("registrar"), LivenessProbe: b.path("livenessprobe"), HostPath: b.path("hostpathplugin"),

@@ -28,6 +28,7 @@ const readyWithin = 3 * time.Minute
 // cluster is a wasmplane of our own.
 type cluster struct {
 	wasmplane, dir string
+	nodes          int   // 1: this machine alone; 2: again in a network namespace
 	dual           bool  // IPv4 and IPv6
 	server         *part // nil where it was left running by another run
 }
@@ -135,7 +136,9 @@ func (c *cluster) unmountKubelet(ctx context.Context) error {
 // configuration of a node: begin ends within the section node.
 func configuration(begin, images string) string {
 	return "apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\n" + begin +
-		fmt.Sprintf("  mode: real\n  kubeletLink: "+kubeletDir+"\n  registries:\n  - {host: %s, mirrors: [%q]}\n", upstreamRegistry, images)
+		fmt.Sprintf("  mode: real\n  kubeletLink: "+kubeletDir+"\n  registries:\n  - {host: %s, mirrors: [%q]}\n", upstreamRegistry, images) +
+		// Upstream's nodes have this one for the tests of RuntimeClass.
+		"  runtimeHandlers:\n  - {name: test-handler, runtimeType: io.containerd.runc.v2}\n"
 }
 
 func (c *cluster) await(ctx context.Context) error {
@@ -189,14 +192,18 @@ func leftovers(name, dir string) error {
 	return nil
 }
 
-// kubectl leaves a program of that name, for tests that run it.
-func (c *cluster) kubectl(dir string) (string, error) {
+// kubectl leaves the program under that name, for tests that run it.
+func (c *cluster) kubectl(ctx context.Context, dir string) (string, error) {
 	file := filepath.Join(dir, "kubectl")
-	script := fmt.Sprintf("#!/bin/sh\nexec %q kubectl \"$@\"\n", c.wasmplane)
-	if err := os.WriteFile(file, []byte(script), 0o755); err != nil {
+	// A program and no script: a test copies it into a pod. A copy where the two are on different disks.
+	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
-	return file, nil
+	if err := os.Link(c.wasmplane, file); err == nil {
+		return file, nil
+	}
+	_, err := command(ctx, "cp", c.wasmplane, file)
+	return file, err
 }
 
 func openFile(name string) (io.ReadCloser, error) { return os.Open(name) }

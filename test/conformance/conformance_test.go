@@ -47,9 +47,6 @@ func TestBadFlagsSayWhatToDo(t *testing.T) {
 			t.Errorf("%v: no error", args)
 		}
 	}
-	if _, err := buildOf("/nowhere/wasmplane"); err == nil || !strings.Contains(err.Error(), "make build") {
-		t.Errorf("a missing program: %v", err)
-	}
 }
 
 func TestSettingsTakeThePlaceOfDefaults(t *testing.T) {
@@ -75,6 +72,9 @@ func TestSetsTakeTestsByTheirNames(t *testing.T) {
 	} {
 		var in []string
 		for _, name := range slices.Sorted(maps.Keys(sets())) {
+			if name == nodeSuite {
+				continue // it is all of another program's tests
+			}
 			s, err := setOf(name)
 			if err != nil {
 				t.Fatal(err)

@@ -132,7 +132,7 @@ func (h health) guard(ctx context.Context, work func(context.Context) error) err
 	return err
 }
 
-// nodesReady is nil where both nodes say that they are ready. Nodes that tests
+// nodesReady is nil where the cluster's nodes say that they are ready. Nodes that tests
 // made for themselves don't matter.
 func (c *cluster) nodesReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -145,7 +145,8 @@ func (c *cluster) nodesReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return notReady([]byte(out), s.text("nodeName"), secondName)
+	names := []string{s.text("nodeName"), secondName}
+	return notReady([]byte(out), names[:c.nodes]...)
 }
 
 // notReady says which of the named nodes are missing in a list, or not ready.

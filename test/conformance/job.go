@@ -15,6 +15,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/test/conformance/internal/result"
 	"github.com/wasmplane/wasmplane/test/conformance/internal/suite"
+	"github.com/wasmplane/wasmplane/test/internal/journal"
 )
 
 // job is one run.
@@ -31,13 +32,13 @@ type job struct {
 }
 
 func prepare(ctx context.Context, o options, out io.Writer) (*job, error) {
-	b := builder{cache: o.cache, out: out}
+	b := builder{cache: o.cache, suite: o.suite, out: out}
 	if err := b.programs(ctx); err != nil {
 		return nil, err
 	}
 	j := &job{o: o, out: out, suite: suite.Suite{Program: b.path("e2e.test"), Dir: filepath.Join(o.cache, "runs"), Patience: o.patience}}
 	var err error
-	if j.build, err = buildOf(o.wasmplane); err != nil {
+	if j.build, err = journal.Build(o.wasmplane); err != nil {
 		return nil, err
 	}
 	version, err := command(ctx, o.wasmplane, "version")
@@ -48,11 +49,14 @@ func prepare(ctx context.Context, o options, out io.Writer) (*job, error) {
 	if o.suite == policyAPI {
 		return j, nil
 	}
-	build := j.build
+	build, results := j.build, "results.jsonl"
 	if o.anyBuild {
 		build = ""
 	}
-	if j.book, err = result.Open(filepath.Join(o.cache, "results.jsonl"), build); err != nil {
+	if o.suite == nodeSuite {
+		j.suite.Program, j.suite.Args, results = b.path(nodeProgram), nodeFlags(), "results-node.jsonl"
+	}
+	if j.book, err = result.Open(filepath.Join(o.cache, results), build); err != nil {
 		return nil, err
 	}
 	if j.set, err = setOf(o.suite); err != nil {
@@ -81,7 +85,20 @@ func (j *job) pending() []suite.Test {
 
 // withCluster does work with a cluster that is there, or is started and ended for it.
 func (j *job) withCluster(ctx context.Context, work func(context.Context, *cluster) error) (err error) {
-	c := &cluster{wasmplane: j.o.wasmplane, dir: j.o.dataDir, dual: j.o.dual}
+	release, err := lockMachine(machineLock)
+	if err != nil {
+		return err
+	}
+	defer release()
+	advice, err := adviseMachine()
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(j.out, advice)
+	c := &cluster{wasmplane: j.o.wasmplane, dir: j.o.dataDir, dual: j.o.dual, nodes: 2}
+	if j.o.suite == nodeSuite {
+		c.nodes = 1 // its tests expect no other
+	}
 	var second *secondNode
 	if !j.o.keep {
 		defer func() {
@@ -108,15 +125,22 @@ func (j *job) withCluster(ctx context.Context, work func(context.Context, *clust
 		if err := c.load(ctx, archive); err != nil {
 			return err
 		}
-		if second, err = c.addNode(ctx, images.url); err != nil {
-			return err
+		if c.nodes > 1 {
+			if second, err = c.addNode(ctx, images.url); err != nil {
+				return err
+			}
+			if err := second.load(ctx, archive); err != nil {
+				return err
+			}
 		}
-		if err := second.load(ctx, archive); err != nil {
+	}
+	if j.o.suite == nodeSuite {
+		if j.suite.Args, err = c.nodeArgs(ctx); err != nil {
 			return err
 		}
 	}
 	j.suite.Kubeconfig = c.kubeconfig()
-	if j.suite.Kubectl, err = c.kubectl(j.o.cache); err != nil {
+	if j.suite.Kubectl, err = c.kubectl(ctx, j.o.cache); err != nil {
 		return err
 	}
 	h := health{ready: c.nodesReady, every: 15 * time.Second, patience: 3 * time.Minute}

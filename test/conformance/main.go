@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -42,7 +41,7 @@ func parseOptions(args []string) (options, error) {
 		return o, err
 	}
 	cache = filepath.Join(cache, "wasmplane", "conformance")
-	f.StringVar(&o.suite, "suite", conformance, "which tests: conformance, kind (what upstream runs against any cluster), all (what needs no cloud and no Windows), network-policy-api (of ClusterNetworkPolicy: all of it, each time)")
+	f.StringVar(&o.suite, "suite", conformance, "which tests: conformance, kind (what upstream runs against any cluster), all (what needs no cloud and no Windows), node (upstream's node e2e tests), network-policy-api (of ClusterNetworkPolicy: all of it, each time)")
 	f.StringVar(&o.focus, "focus", "", "regular expression on the names of the tests; empty = all of them")
 	f.StringVar(&o.except, "except", "", "regular expression on the names of tests to leave out of this run")
 	f.StringVar(&o.cache, "cache", cache, "folder for the suite, its images and the results")
@@ -121,18 +120,4 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 	}
 	return j.report()
-}
-
-// buildOf identifies the program that is tested.
-func buildOf(program string) (string, error) {
-	f, err := os.Open(program)
-	if err != nil {
-		return "", fmt.Errorf("the program to test is missing, `make build` makes it: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%x", h.Sum(nil)[:8]), nil
 }

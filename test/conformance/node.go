@@ -33,7 +33,8 @@ const (
 	nodeLink   = "wpconf2n"
 	hostEnd    = "198.18.77.1"
 	nodeEnd    = "198.18.77.2"
-	// The same of IPv6, in a cluster of both families. This machine has hostEnd6 also where it has no other link, before the second node comes.
+	// The same of IPv6, in a cluster of both families. This machine has hostEnd6 also where it has no other
+	// link, before the second node comes.
 	hostEnd6 = "fd77:6366:7761:736d::1"
 	nodeEnd6 = "fd77:6366:7761:736d::2"
 )

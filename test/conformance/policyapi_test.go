@@ -36,14 +36,16 @@ func TestTallyOfThePolicyAPI(t *testing.T) {
 		if sctp {
 			needs, failed = nil, append(needs, failed...)
 		}
-		if !slices.Equal(got.passed, []string{"TestConformanceProfiles/A/tcp"}) || !slices.Equal(got.needSCTP, needs) || !slices.Equal(got.failed, failed) {
+		passed := []string{"TestConformanceProfiles/A/tcp"}
+		if !slices.Equal(got.passed, passed) || !slices.Equal(got.needSCTP, needs) || !slices.Equal(got.failed, failed) {
 			t.Errorf("with SCTP %t: %+v", sctp, got)
 		}
 		if err := got.report(&bytes.Buffer{}, nil, "log"); err == nil {
 			t.Error("a failed test is no error")
 		}
 	}
-	if err := (tally{}).report(&bytes.Buffer{}, errors.New("exit status 1"), "log"); err == nil || !strings.Contains(err.Error(), "exit status 1") {
+	err := (tally{}).report(&bytes.Buffer{}, errors.New("exit status 1"), "log")
+	if err == nil || !strings.Contains(err.Error(), "exit status 1") {
 		t.Errorf("nothing ran: %v", err)
 	}
 	if err := (tally{passed: []string{"a"}, needSCTP: []string{"b"}}).report(&bytes.Buffer{}, errors.New("exit status 1"), "log"); err != nil {

@@ -41,6 +41,10 @@ func sets() map[string]set {
 			title: "all tests without [Feature:...], [Flaky], [Slow] and [Disruptive], which upstream runs against any cluster",
 			takes: func(test string) bool { return !specialPattern.MatchString(test) },
 		},
+		nodeSuite: {
+			title: "those of nodes (test/e2e_node)",
+			takes: func(string) bool { return true },
+		},
 		"all": {
 			title: "all tests that need no cloud, no Windows and no special hardware",
 			takes: func(test string) bool { return !elsewherePattern.MatchString(test) && forLocalProvider(test) },
@@ -63,5 +67,6 @@ func setOf(name string) (set, error) {
 	if s, ok := sets()[name]; ok {
 		return s, nil
 	}
-	return set{}, fmt.Errorf("--suite: expected one of %s, found %q", strings.Join(append(slices.Sorted(maps.Keys(sets())), policyAPI), ", "), name)
+	known := append(slices.Sorted(maps.Keys(sets())), policyAPI)
+	return set{}, fmt.Errorf("--suite: expected one of %s, found %q", strings.Join(known, ", "), name)
 }

@@ -20,7 +20,7 @@ type decision struct {
 var decisions = []decision{
 	// What the two servers are.
 	{why: "the server writes under its own name", ours: `^wasmplane$`, upstream: `^kube-apiserver$`, at: `managedFields\[\d+\]\.manager$`},
-	{why: "the binary is another one", request: `/version`, at: `^body\.(emulation|minCompatibility|git|build|compiler|goVersion|platform|major|minor)`},
+	{why: "the binary is another one", request: `/version`, at: `^body\.(git|build|compiler|goVersion|platform|major|minor)`},
 	{why: "our own API groups, roles, flow schemas and paths are served too", story: `what is published`, at: `^body\.(groups|items|paths|resources)$`},
 	{why: "plugins are API objects", at: `^body\.(definitions|paths)`, ours: `wasmplane`},
 	{why: "the two have other addresses and keys", at: `serverAddress|jwks_uri|^body$`, request: `/api|openid|YAML|protobuf`, story: `what is published|people|odd reads`},
@@ -53,7 +53,6 @@ var decisions = []decision{
 	{why: "other methods on health checks and documents have no meaning", request: `(OPTIONS|TRACE|POST|PUT|PATCH|DELETE|CONNECT-BAD) `, at: `^status$`, ours: `^40[45]`},
 	{why: "debugging pages are for the server's own address", request: `/(flagz|statusz|debug/pprof|logs|openapi/v3/(apis|version)|openapi/v3/.*)`, at: `^status$`, ours: `^40[34]`},
 	{why: "removed with the proxy verb", request: `/api/v1/proxy`},
-	{why: "the beta of a group that is gone", request: `evict of another group`},
 
 	// Said better.
 	{why: "errors are Status objects, also where nothing is", at: `^(header|body)$`, upstream: `404 page not found|text/plain`},
@@ -116,7 +115,6 @@ var decisions = []decision{
 	{why: "subresources of custom resources are listed by name", story: `custom resources`, at: `resources\[\d+\]`},
 	{why: "custom resources have no protobuf", story: `custom resources`, request: `protobuf`},
 	{why: "documents of custom resources have no time of their own", story: `custom resources`, request: `described`, at: `^header$`},
-	{why: "an account that may do nothing with a Service of another type keeps what it said about traffic", request: `to a name`, at: `internalTrafficPolicy`},
 }
 
 type compiled struct {

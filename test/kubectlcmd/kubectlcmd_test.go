@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/wasmplane/wasmplane/test/internal/journal"
 )
 
 const script = `
@@ -90,7 +92,7 @@ func TestTheFirstFailedAssertionIsFound(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
-	if got := firstFailure("FAIL!\n" + strings.Repeat("x", 10*maxMessage)); len(got) > maxMessage+3 {
+	if got := firstFailure("FAIL!\n" + strings.Repeat("x", 10*journal.MaxText)); len(got) > journal.MaxText+3 {
 		t.Errorf("a message of %d bytes", len(got))
 	}
 }

@@ -17,6 +17,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/wasmplane/wasmplane/test/internal/gotool"
+	"github.com/wasmplane/wasmplane/test/internal/journal"
 )
 
 // options are the command's flags.
@@ -86,7 +89,7 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	upstream, err := moduleDir(ctx, o.module)
+	_, upstream, err := gotool.Module(ctx, o.module, "k8s.io/kubernetes")
 	if err != nil {
 		return err
 	}
@@ -101,7 +104,7 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 		return nil
 	}
 	j := &job{o: o, out: out, upstream: upstream, groups: groups}
-	if j.build, err = digest(o.wasmplane); err != nil {
+	if j.build, err = journal.Build(o.wasmplane); err != nil {
 		return err
 	}
 	if j.book, err = openBook(filepath.Join(o.out, "results.jsonl"), j.build); err != nil {

@@ -3,19 +3,13 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"crypto/sha256"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/wasmplane/wasmplane/test/internal/journal"
 )
 
 // result is how a group ended with one build.
@@ -47,20 +41,11 @@ type book struct {
 // openBook reads the results of a build.
 func openBook(file, build string) (*book, error) {
 	b := &book{file: file, all: map[string]result{}}
-	data, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var r result
-		// The last line may be half of one, after a crash: the group runs again.
-		if json.Unmarshal(lines.Bytes(), &r) == nil && r.Build == build {
+	return b, journal.Read(file, func(r result) {
+		if r.Build == build {
 			b.all[r.Group] = r
 		}
-	}
-	return b, lines.Err()
+	})
 }
 
 func (b *book) of(group string) (result, bool) {
@@ -72,40 +57,11 @@ func (b *book) of(group string) (result, bool) {
 
 // add remembers a result.
 func (b *book) add(r result) error {
-	line, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.all[r.Group] = r
-	if err := os.MkdirAll(filepath.Dir(b.file), 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(b.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(line, '\n'))
-	return errors.Join(err, f.Close())
+	return journal.Append(b.file, r)
 }
-
-// digest identifies the program that is tested.
-func digest(program string) (string, error) {
-	f, err := os.Open(program)
-	if err != nil {
-		return "", fmt.Errorf("the program to test is missing, `make build` makes it: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%x", h.Sum(nil)[:8]), nil
-}
-
-// maxMessage bounds what a table says of a failure, in bytes.
-const maxMessage = 600
 
 // begun is how the driver begins the line that says which group follows.
 const begun = "=== run"
@@ -129,7 +85,7 @@ func firstFailure(log string) string {
 	at := callTree.FindStringIndex(log)
 	if fail := strings.Index(log, "FAIL"); fail >= 0 && (at == nil || fail < at[0]) {
 		begin := strings.LastIndexByte(log[:fail], '\n') + 1
-		return inLine(log[begin:], 12)
+		return journal.InLine(log[begin:], 12)
 	}
 	if at == nil {
 		return ""
@@ -139,23 +95,5 @@ func firstFailure(log string) string {
 		where = c[1]
 	}
 	before := strings.Split(strings.TrimSpace(log[:at[0]]), "\n")
-	return inLine(where+" failed after: "+strings.Join(before[max(0, len(before)-2):], "\n"), 3)
-}
-
-// inLine joins the first lines of a text that have something to say.
-func inLine(text string, lines int) string {
-	var said []string
-	for l := range strings.Lines(text) {
-		if l = strings.TrimSpace(l); l != "" {
-			said = append(said, l)
-		}
-		if len(said) == lines {
-			break
-		}
-	}
-	line := strings.Join(said, " | ")
-	if len(line) > maxMessage {
-		line = strings.ToValidUTF8(line[:maxMessage], "") + "..."
-	}
-	return line
+	return journal.InLine(where+" failed after: "+strings.Join(before[max(0, len(before)-2):], "\n"), 3)
 }

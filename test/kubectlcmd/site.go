@@ -16,7 +16,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/wasmplane/wasmplane/test/internal/gotool"
 	"github.com/wasmplane/wasmplane/test/internal/harness"
+	"github.com/wasmplane/wasmplane/test/internal/journal"
 )
 
 // driver sources upstream's scripts and runs one group.
@@ -116,7 +118,7 @@ func (s *site) prepare(ctx context.Context) error {
 // kubectl runs kubectl as the administrator.
 func (s *site) kubectl(ctx context.Context, args ...string) error {
 	args = append([]string{"--kubeconfig", s.path("data/kubeconfig")}, args...)
-	_, err := command(ctx, s.dir, s.environment(), filepath.Join(s.tools, "kubectl"), args...)
+	_, err := gotool.Output(ctx, s.dir, s.environment(), filepath.Join(s.tools, "kubectl"), args...)
 	return err
 }
 
@@ -235,7 +237,7 @@ func (s *site) runGroup(ctx context.Context, group, log string, patience time.Du
 	began := time.Now()
 	if group == nodes {
 		if err := s.awaitNode(ctx); err != nil {
-			return result{Group: group, Message: inLine(err.Error(), 3), Took: time.Since(began), At: began}
+			return result{Group: group, Message: journal.InLine(err.Error(), 3), Took: time.Since(began), At: began}
 		}
 	}
 	err := s.drive(ctx, group, log, patience)
@@ -246,7 +248,7 @@ func (s *site) runGroup(ctx context.Context, group, log string, patience time.Du
 	text, _ := os.ReadFile(log) //nolint:errcheck // without it there is the error
 	r.Message = cmp.Or(firstFailure(string(text)), err.Error())
 	if errors.Is(err, context.DeadlineExceeded) {
-		r.Message = fmt.Sprintf("not done after %s; the log ends: %s", patience, inLine(harness.Tail(string(text), 3), 3))
+		r.Message = fmt.Sprintf("not done after %s; the log ends: %s", patience, journal.InLine(harness.Tail(string(text), 3), 3))
 	}
 	return r
 }

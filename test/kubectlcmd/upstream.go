@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,6 +14,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/wasmplane/wasmplane/test/internal/gotool"
 )
 
 // inline is the name of what upstream asks between its groups, in the function that
@@ -41,16 +42,6 @@ func parts() []string {
 	return []string{
 		"test/cmd", "test/fixtures", "test/e2e/testing-manifests", "hack/lib", "hack/testdata", "third_party/forked/shell2junit",
 	}
-}
-
-// moduleDir is the folder of k8s.io/kubernetes in the module cache.
-func moduleDir(ctx context.Context, module string) (string, error) {
-	const kubernetes = "k8s.io/kubernetes"
-	if _, err := goTool(ctx, module, "mod", "download", kubernetes); err != nil {
-		return "", err
-	}
-	dir, err := goTool(ctx, module, "list", "-m", "-f", "{{.Dir}}", kubernetes)
-	return strings.TrimSpace(dir), err
 }
 
 // chosen are the groups that a pattern takes, in upstream's order.
@@ -133,7 +124,7 @@ func buildTools(ctx context.Context, o options) (string, error) {
 	if err := installed("bash", "curl", "diff", "jq", "openssl", "script", "sed", "tput"); err != nil {
 		return "", err
 	}
-	said, err := command(ctx, "", append(os.Environ(), "KUBERC=off"), o.wasmplane, "kubectl", "version", "--client", "-o", "json")
+	said, err := gotool.Output(ctx, "", append(os.Environ(), "KUBERC=off"), o.wasmplane, "kubectl", "version", "--client", "-o", "json")
 	if err != nil {
 		return "", err
 	}
@@ -147,7 +138,7 @@ func buildTools(ctx context.Context, o options) (string, error) {
 		return "", err
 	}
 	for _, name := range []string{"kubectl", "kubectl-convert"} {
-		if _, err := goTool(ctx, o.module, "build", "-ldflags", v.ClientVersion.flags(), "-o", filepath.Join(o.cache, name),
+		if _, err := gotool.Run(ctx, o.module, "build", "-ldflags", v.ClientVersion.flags(), "-o", filepath.Join(o.cache, name),
 			"k8s.io/kubernetes/cmd/"+name); err != nil {
 			return "", err
 		}
@@ -180,19 +171,4 @@ func installed(programs ...string) error {
 		return fmt.Errorf("upstream's scripts need %s, which this machine lacks: `make deps-kubectl` installs them", strings.Join(missing, ", "))
 	}
 	return nil
-}
-
-func goTool(ctx context.Context, dir string, args ...string) (string, error) {
-	return command(ctx, dir, append(os.Environ(), "CGO_ENABLED=0"), "go", args...)
-}
-
-func command(ctx context.Context, dir string, environment []string, name string, args ...string) (string, error) {
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &stdout, &stderr
-	cmd.Env = environment
-	if err := cmd.Run(); err != nil {
-		return "", errors.Join(fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, stderr.String()), ctx.Err())
-	}
-	return stdout.String(), nil
 }

@@ -74,7 +74,7 @@ func shell(t *testing.T, script string, env ...string) (output, dir string) {
 	}
 	t.Cleanup(func() { harness.ReturnName(cluster) })
 	data := filepath.Join(dir, "data")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-eux", "-c", script)
 	cmd.Dir = filepath.Join(dir, "work")

@@ -37,6 +37,7 @@ var policies = []guest{
 	{"policy", "go", toolchain.Go, "Go SDK"},
 	{"policy", "javascript", toolchain.JavaScript, "JavaScript SDK"},
 	{"policy", "javascriptwhole", toolchain.JavaScript, "JavaScript SDK, whole object"},
+	{"policy", "python", toolchain.Python, "Python SDK"},
 	{"policy", "gojson", toolchain.Go, "Go, whole object, encoding/json"},
 	{"policy", "wapc", toolchain.Rust, "waPC (Rust, whole object)"},
 }

@@ -14,14 +14,19 @@ import (
 type topology struct {
 	name             string
 	servers, workers int
+	// clock: the machines' wall clocks are stepped (CHAOS_CLOCK_BIN).
+	clock bool
 }
 
 var (
 	// alone is one machine that is server and node.
-	alone = topology{"one", 1, 0}
+	alone = topology{"one", 1, 0, false}
 	// many is three servers and two workers. What serves is on the workers, and the
 	// Service's client on the last one, which no class touches.
-	many = topology{"three", 3, 2}
+	many = topology{"three", 3, 2, false}
+	// Those with clocks of their own.
+	clocked     = topology{"clock", 1, 0, true}
+	manyClocked = topology{"clocks", 3, 2, true}
 )
 
 // class is one kind of fault.
@@ -60,6 +65,10 @@ const (
 	// usualService is what a busy test machine makes of "at once".
 	usualService = time.Second
 )
+
+// oneContainer is what clients may notice when a container dies that serves. A connection to it is refused until the service
+// proxy leaves it out: a request may meet it twice, and the usual pause of the Service bounds for how long.
+var oneContainer = bounds{restarts: 1, calls: unbounded}
 
 // slack is what times are multiplied with. `make test` measures nothing: other packages' tests run beside it.
 var slack = map[bool]time.Duration{true: 5, false: 1}[os.Getenv("CHAOS_CLASSES") == ""]
@@ -124,14 +133,16 @@ func (c class) id() string { return c.on.name + "/" + c.name }
 // catalogue is every class, in the order in which they are run: those that leave least behind come first.
 func catalogue() []class {
 	var all []class
-	for _, some := range [][]class{machineClasses(), diskClasses(), serverClasses(), networkClasses(), workerClasses()} {
+	for _, some := range [][]class{
+		machineClasses(), limitClasses(), diskClasses(), clockClasses(), serverClasses(), networkClasses(), workerClasses(),
+	} {
 		all = append(all, some...)
 	}
 	return all
 }
 
 func TestClassesHaveNamesOfTheirOwn(t *testing.T) {
-	seen, form := map[string]bool{}, regexp.MustCompile(`^(one|three)/[a-z0-9]+(-[a-z0-9]+)*$`)
+	seen, form := map[string]bool{}, regexp.MustCompile(`^(one|three|clock|clocks)/[a-z0-9]+(-[a-z0-9]+)*$`)
 	for _, c := range catalogue() {
 		if seen[c.id()] || !form.MatchString(c.id()) || c.does == "" || c.run == nil {
 			t.Errorf("%q is no class by itself, or says nothing", c.id())

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -75,6 +76,10 @@ func diskClasses() []class {
 			"inodes-used-up", "no inode is left on the disk for 8 s", alone, false,
 			func(w *world) error { return w.full(w.first(), fillInodes) }, full,
 		},
+		{
+			"worker-disk-full", "no byte is left for 8 s on a worker's disk, where its images and logs are", many, false, workerDiskFull,
+			bounds{restarts: replicas},
+		},
 		{"disk-full-at-start", "the server is killed and started while no byte is left, then room is made", alone, false, fullAtStart, full},
 	}
 }
@@ -99,6 +104,27 @@ func (w *world) full(m *machine, fill func(dir string) error) error {
 	default:
 		return err
 	}
+}
+
+// workerDiskFull has a worker get an image for which it has no room: it says so, and gets it once there is some.
+func workerDiskFull(w *world) error {
+	m, archive := w.machines[w.on.servers], filepath.Join(w.cluster.Dir, "toolbox.tar")
+	if err := harness.Toolbox(w.cluster.Dir, archive); err != nil {
+		return err
+	}
+	load := []string{m.binary, "image", "import", archive, "--data-dir", m.data}
+	err := w.full(m, func(dir string) error {
+		if err := fill(dir); err != nil {
+			return err
+		}
+		if err := m.do(load...); err == nil {
+			return errors.New("an image was imported onto a full disk")
+		} else if !strings.Contains(err.Error(), "no space left") {
+			return fmt.Errorf("the import does not say that the disk is full: %w", err)
+		}
+		return nil
+	})
+	return errors.Join(err, m.do(load...))
 }
 
 // fill takes each byte of dir's disk.

@@ -33,6 +33,7 @@ type machine struct {
 	disk          string // where its file system is mounted
 	data          string // below it
 	port          string // of the API
+	node          string // the node's name
 	cluster       string // what it calls what it takes on the kernel that all share
 	config        string
 	kube          *kubernetes.Clientset // to its own API server
@@ -63,7 +64,7 @@ func (m *machine) launch(args ...string) (err error) {
 	}
 	args = append(args, "--config", m.config, "--data-dir", m.data)
 	if args[0] != "agent" { // which knows them since it joined
-		args = append(args, "--cluster-name", m.cluster, "--node-name", m.name)
+		args = append(args, "--cluster-name", m.cluster, "--node-name", m.node)
 	}
 	m.process, err = harness.Start(m.in(append([]string{m.binary}, args...)...))
 	return err

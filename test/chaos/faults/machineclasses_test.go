@@ -72,7 +72,7 @@ func machineClasses() []class {
 		{
 			"container-killed", "kill -9 of one container's process", alone, true,
 			func(w *world) error { return w.containerKilled(w.first()) },
-			bounds{restarts: 1},
+			oneContainer,
 		},
 		{
 			"shim-killed", "kill -9 of one pod's shim, with which its containers are lost", alone, false,

@@ -151,7 +151,7 @@ func workerClasses() []class {
 		{
 			"worker-container-killed", "kill -9 of a container on a worker", many, false,
 			func(w *world) error { m, _ := worker(w); return w.containerKilled(m) },
-			bounds{restarts: 1},
+			oneContainer,
 		},
 		{"worker-cut-off", "nothing reaches or leaves a worker for 10 s", many, false, cut(worker, both), unseen},
 		{

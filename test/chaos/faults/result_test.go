@@ -3,14 +3,8 @@
 package faults
 
 import (
-	"bufio"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +12,8 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/wasmplane/wasmplane/test/internal/journal"
 )
 
 // seconds is a duration as the table has it.
@@ -60,35 +56,19 @@ type results struct {
 
 // openResults reads what a former run of the same binary has found.
 func openResults(path, binary string) (*results, error) {
-	f, err := os.Open(binary)
+	build, err := journal.Build(binary)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return nil, err
-	}
-	r := &results{path, hex.EncodeToString(sum.Sum(nil))[:16], map[string]result{}}
+	r := &results{path, build, map[string]result{}}
 	if path == "" {
 		return r, nil
 	}
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, os.MkdirAll(filepath.Dir(path), 0o755)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	for s := bufio.NewScanner(file); s.Scan(); {
-		var one result
-		// The last line may be half of one: the run was killed.
-		if json.Unmarshal(s.Bytes(), &one) == nil && one.Binary == r.binary {
+	return r, journal.Read(path, func(one result) {
+		if one.Binary == build {
 			r.had[one.Class] = one
 		}
-	}
-	return r, nil
+	})
 }
 
 // passed says whether a class need not be run again.
@@ -103,16 +83,7 @@ func (r *results) add(one result) error {
 	if r.path == "" {
 		return nil
 	}
-	line, err := json.Marshal(one)
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(line, '\n'))
-	return errors.Join(err, f.Close())
+	return journal.Append(r.path, one)
 }
 
 // table is all results, in the catalogue's order.

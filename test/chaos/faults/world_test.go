@@ -47,6 +47,8 @@ type world struct {
 	on       topology
 	names    string // the namespace
 
+	resolver resolver // for names outside the cluster
+
 	gate       sync.RWMutex // closed: nobody writes
 	written    *written
 	calls      calls
@@ -60,7 +62,13 @@ var worlds atomic.Int64
 // newWorld starts a cluster of a topology with its observers. All ends with the test.
 func newWorld(t *testing.T, on topology, hello string) *world {
 	t.Helper()
-	w := &world{t: t, on: on, cluster: harness.NewFor(t, harness.Binary(t), "")}
+	binary := harness.Binary(t)
+	if on.clock {
+		if binary = os.Getenv("CHAOS_CLOCK_BIN"); binary == "" {
+			t.Fatal("CHAOS_CLOCK_BIN names no program whose clock can be stepped: `make faults` builds one")
+		}
+	}
+	w := &world{t: t, on: on, cluster: harness.NewFor(t, binary, "")}
 	w.names = w.cluster.Name
 	_, port, err := net.SplitHostPort(w.cluster.Listen)
 	must(t, err)
@@ -93,17 +101,20 @@ func (w *world) wire(lab netlab.Lab, port string) {
 	w.t.Cleanup(func() { _ = harness.Execute("ip", "link", "delete", link) })
 	must(w.t, errors.Join(harness.Execute("ip", "address", "add", network+".1/24", "dev", link),
 		harness.Execute("ip", "link", "set", link, "up")))
+	w.resolver.at = net.JoinHostPort(network+".1", "5300")
+	must(w.t, w.resolver.start())
+	w.t.Cleanup(w.resolver.stop)
 	for i := range w.on.servers + w.on.workers {
 		m := &machine{
 			lab: lab, binary: w.cluster.Binary, name: string(rune('a' + i)), server: i < w.on.servers, address: fmt.Sprintf("%s.%d", network, i+2),
 			port: port,
 		}
-		m.cluster, m.config = w.cluster.Name+m.name, filepath.Join(w.cluster.Dir, m.name+".yaml")
+		m.node, m.cluster, m.config = m.name, w.cluster.Name+m.name, filepath.Join(w.cluster.Dir, m.name+".yaml")
 		if i == 0 {
 			m.cluster = w.cluster.Name // whose networks are its
 		}
 		must(w.t, os.WriteFile(m.config, fmt.Appendf(nil,
-			"apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nnode: {name: %s, address: %s, logLinkDir: \"\"}\n", m.name, m.address), 0o600))
+			"apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nnode: {address: %s, logLinkDir: \"\", evictionPressureTransitionPeriod: 5s}\ndns: {upstream: [%q]}\n", m.address, w.resolver.at), 0o600))
 		lab.Namespace(m.name)
 		end := link + m.name
 		must(w.t, harness.Execute("ip", "link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", lab.Name(m.name)))

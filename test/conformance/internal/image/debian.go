@@ -29,19 +29,20 @@ var leftOut = []string{
 
 var packageLine = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*$`)
 
-// closure are packages with everything that they depend on.
-func (d Debian) closure(ctx context.Context, packages ...string) ([]string, error) {
+// closure are packages with everything that they depend on, but for those left out.
+func (d Debian) closure(ctx context.Context, packages, without []string) ([]string, error) {
 	args := append([]string{
 		"depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks", "--no-replaces",
 		"--no-enhances",
 	}, packages...)
+	without = append(slices.Clone(leftOut), without...)
 	out, err := output(exec.CommandContext(ctx, "apt-cache", args...))
 	if err != nil {
 		return nil, err
 	}
 	var all []string
 	for _, line := range strings.Split(string(out), "\n") {
-		if packageLine.MatchString(line) && !slices.Contains(leftOut, line) && !slices.Contains(all, line) {
+		if packageLine.MatchString(line) && !slices.Contains(without, line) && !slices.Contains(all, line) {
 			all = append(all, line)
 		}
 	}
@@ -87,8 +88,8 @@ func (d Debian) file(p string) (string, bool) {
 }
 
 // unpack puts packages with their dependencies into a layer.
-func (d Debian) unpack(ctx context.Context, l *layer, packages ...string) error {
-	all, err := d.closure(ctx, packages...)
+func (d Debian) unpack(ctx context.Context, l *layer, packages, without []string) error {
+	all, err := d.closure(ctx, packages, without)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ type Spec struct {
 	Names    []string // with registry and tag
 	Base     []File
 	Packages []string // of Debian
+	Without  []string // packages that they depend on, and that nothing here uses
 	Rest     []File
 	Top      []File
 	Config   v1.Config
@@ -96,7 +97,7 @@ func (b *Builder) base(ctx context.Context, s Spec) (v1.Layer, error) {
 			return err
 		}
 		if len(s.Packages) > 0 {
-			if err := b.Debian.unpack(ctx, l, s.Packages...); err != nil {
+			if err := b.Debian.unpack(ctx, l, s.Packages, s.Without); err != nil {
 				return err
 			}
 		}

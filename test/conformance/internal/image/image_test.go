@@ -127,11 +127,12 @@ func TestEveryImageThatIsMadeIsAskedFor(t *testing.T) {
 		all[i] = e2e + all[i]
 	}
 	for _, name := range []string{
-		"csi-attacher:1", "csi-provisioner:1", "csi-resizer:1", "csi-snapshotter:1", "csi-node-driver-registrar:1", "livenessprobe:1", "hostpathplugin:1",
+		"csi-attacher:1", "csi-provisioner:1", "csi-resizer:1", "csi-snapshotter:1", "csi-node-driver-registrar:1", "livenessprobe:1",
+		"hostpathplugin:1",
 	} {
 		all = append(all, storage+name)
 	}
-	all = append(all, "registry.k8s.io/etcd:3", "registry.k8s.io/pause:3")
+	all = append(all, "registry.k8s.io/etcd:3", "registry.k8s.io/pause:3", "registry.k8s.io/build-image/distroless-iptables:1")
 	specs, err := Specs(Programs{Applets: []string{"ls", "ip"}}, all)
 	if err != nil {
 		t.Fatal(err)

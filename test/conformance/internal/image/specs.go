@@ -13,7 +13,7 @@ import (
 
 // Programs are the files that the images are made of.
 type Programs struct {
-	Agnhost, NoNewPrivs, SampleAPIServer, Etcd, Pause, Busybox string
+	Agnhost, Nameserver, NoNewPrivs, SampleAPIServer, Etcd, Pause, Busybox string
 	// What only tests beside the conformance suite run.
 	ResourceConsumer, ConsumeCPU, DevicePlugin, Conntrack string
 	// What the CSI tests deploy.
@@ -102,6 +102,11 @@ func Specs(p Programs, wanted []string) ([]Spec, error) {
 		},
 		{Names: named("registry.k8s.io/pause"), Top: []File{{Path: "/pause", Mode: 0o755, From: p.Pause}}, Config: v1.Config{Entrypoint: []string{"/pause"}, User: "65535:65535"}},
 	}
+	// What tests look at the node's rules and connections with.
+	specs = append(specs, Spec{
+		Names: named("registry.k8s.io/build-image/distroless-iptables"), Packages: []string{"base-files", "libc6", "iptables", "conntrack"}, Base: small, Rest: rest,
+		Config: v1.Config{Cmd: []string{"sh"}},
+	})
 	for _, pet := range []string{"nautilus", "kitten"} {
 		html := filepath.Join(p.Kubernetes, "test", "images", pet, "html")
 		specs = append(specs, Spec{
@@ -144,6 +149,7 @@ func agnhostFiles(p Programs) []File {
 	return []File{
 		{Path: "/agnhost", Mode: 0o755, From: p.Agnhost},
 		{Path: "/agnhost-2", Link: "agnhost"},
+		{Path: "/coredns", Mode: 0o755, From: p.Nameserver},
 		{Path: "/localhost.crt", Mode: 0o644, From: filepath.Join(porter, "localhost.crt")},
 		{Path: "/localhost.key", Mode: 0o644, From: filepath.Join(porter, "localhost.key")},
 		{Path: "/uploads", Mode: os.ModeDir | 0o755},

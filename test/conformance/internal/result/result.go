@@ -5,19 +5,15 @@
 package result
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/wasmplane/wasmplane/test/internal/journal"
 )
 
 // Result of one test with one build.
@@ -54,43 +50,19 @@ type Book struct {
 // Open reads the results of build; those of other builds count where build is "".
 func Open(file, build string) (*Book, error) {
 	b := &Book{file: file, all: map[string]Result{}, failures: map[string]int{}}
-	data, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return b, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var r Result
-		// The last line may be half of one, after a crash: the test runs again.
-		if json.Unmarshal(lines.Bytes(), &r) == nil && r.Test != "" && (build == "" || r.Build == build) {
+	return b, journal.Read(file, func(r Result) {
+		if r.Test != "" && (build == "" || r.Build == build) {
 			b.note(r)
 		}
-	}
-	return b, lines.Err()
+	})
 }
 
 // Add remembers a result.
 func (b *Book) Add(r Result) error {
-	line, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.note(r)
-	if err := os.MkdirAll(filepath.Dir(b.file), 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(b.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(line, '\n'))
-	return errors.Join(err, f.Close())
+	return journal.Append(b.file, r)
 }
 
 func (b *Book) note(r Result) {

@@ -46,6 +46,8 @@ type Suite struct {
 	Kubectl    string
 	Dir        string // where it may write
 	Patience   time.Duration
+	// Args are what the program is told of the cluster, where it does not take a kubeconfig: that of nodes.
+	Args []string
 }
 
 // report is what is read of ginkgo's JSON report.
@@ -163,8 +165,12 @@ func (s Suite) run(ctx context.Context, called string, args ...string) (report, 
 		return report{}, err
 	}
 	defer func() { _ = log.Close() }()
-	args = append(args, "--ginkgo.json-report="+file, "--ginkgo.junit-report="+filepath.Join(s.Dir, called+".xml"),
-		"--kubeconfig="+s.Kubeconfig, "--kubectl-path="+s.Kubectl, "--provider=local", "--disable-log-dump", "--ginkgo.v")
+	args = append(args, "--ginkgo.json-report="+file, "--ginkgo.junit-report="+filepath.Join(s.Dir, called+".xml"), "--ginkgo.v")
+	if len(s.Args) > 0 {
+		args = append(args, s.Args...)
+	} else {
+		args = append(args, "--kubeconfig="+s.Kubeconfig, "--kubectl-path="+s.Kubectl, "--provider=local", "--disable-log-dump")
+	}
 	cmd := exec.CommandContext(ctx, s.Program, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Dir, log, log
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig)

@@ -16,7 +16,10 @@ import (
 
 // calls writes each call and its answer as one line, which the suite reads in the
 // container's log.
-type calls struct{ to io.Writer }
+type calls struct {
+	to     io.Writer
+	logger *slog.Logger
+}
 
 // call has the names that the suite expects.
 type call struct {
@@ -45,7 +48,7 @@ func (c calls) intercept(ctx context.Context, request any, info *grpc.UnaryServe
 	}
 	text, encodeErr := json.Marshal(line)
 	if encodeErr != nil {
-		slog.Error("a call cannot be logged", "method", info.FullMethod, "error", encodeErr)
+		c.logger.ErrorContext(ctx, "a call cannot be logged", "method", info.FullMethod, "error", encodeErr)
 	} else {
 		fmt.Fprintf(c.to, "gRPCCall: %s\n", text) //nolint:errcheck // a log
 	}

@@ -38,10 +38,10 @@ type driver struct {
 	ledger *ledger
 }
 
-func newDriver(o options) (*driver, error) {
+func newDriver(o options, logger *slog.Logger) (*driver, error) {
 	root := filepath.Join(o.state, o.name)
 	local, err := localcsi.New(localcsi.Config{
-		Name: o.name, Root: root, Node: o.node, TopologyKey: topologyKey, Version: "v1", Logger: slog.Default(),
+		Name: o.name, Root: root, Node: o.node, TopologyKey: topologyKey, Version: "v1", Logger: logger,
 	})
 	if err != nil {
 		return nil, err
@@ -52,6 +52,7 @@ func newDriver(o options) (*driver, error) {
 
 // runDriver serves until ctx ends. A driver that has no volumes leaves no directory.
 func runDriver(ctx context.Context, o options, log io.Writer) error {
+	logger := slog.New(slog.NewTextHandler(log, nil))
 	network, socket, err := place(o.endpoint)
 	if err != nil {
 		return err
@@ -59,24 +60,24 @@ func runDriver(ctx context.Context, o options, log io.Writer) error {
 	if network != "unix" {
 		return fmt.Errorf("--endpoint %q: a driver serves at a socket; expected unix://PATH or PATH", o.endpoint)
 	}
-	d, err := newDriver(o)
+	d, err := newDriver(o, logger)
 	if err != nil {
 		return err
 	}
-	slog.Info("serving a driver", "driver", o.name, "node", o.node, "socket", socket)
+	logger.InfoContext(ctx, "serving a driver", "driver", o.name, "node", o.node, "socket", socket)
 	err = run.Parallel(d.Run, func(ctx context.Context) error {
 		return pluginwatch.Serve(ctx, socket, func(s *grpc.Server) {
 			spec.RegisterIdentityServer(s, d)
 			spec.RegisterControllerServer(s, d)
 			spec.RegisterNodeServer(s, d)
-		}, grpc.UnaryInterceptor(calls{log}.intercept))
+		}, grpc.UnaryInterceptor(calls{log, logger}.intercept))
 	})(ctx)
-	return errors.Join(err, d.leave())
+	return errors.Join(err, d.leave(context.WithoutCancel(ctx)))
 }
 
 // leave removes the directory of a driver that has no volumes.
-func (d *driver) leave() error {
-	all, err := d.ListVolumes(context.Background(), &spec.ListVolumesRequest{})
+func (d *driver) leave(ctx context.Context) error {
+	all, err := d.ListVolumes(ctx, &spec.ListVolumesRequest{})
 	if err != nil || len(all.GetEntries()) > 0 {
 		return err
 	}
@@ -84,7 +85,9 @@ func (d *driver) leave() error {
 }
 
 // GetPluginCapabilities implements the identity service.
-func (d *driver) GetPluginCapabilities(ctx context.Context, r *spec.GetPluginCapabilitiesRequest) (*spec.GetPluginCapabilitiesResponse, error) {
+func (d *driver) GetPluginCapabilities(
+	ctx context.Context, r *spec.GetPluginCapabilitiesRequest,
+) (*spec.GetPluginCapabilitiesResponse, error) {
 	all, err := d.Driver.GetPluginCapabilities(ctx, r)
 	if err == nil && !d.o.topology {
 		all.Capabilities = slices.DeleteFunc(all.GetCapabilities(), func(c *spec.PluginCapability) bool {
@@ -95,7 +98,9 @@ func (d *driver) GetPluginCapabilities(ctx context.Context, r *spec.GetPluginCap
 }
 
 // ControllerGetCapabilities implements the controller service.
-func (d *driver) ControllerGetCapabilities(ctx context.Context, r *spec.ControllerGetCapabilitiesRequest) (*spec.ControllerGetCapabilitiesResponse, error) {
+func (d *driver) ControllerGetCapabilities(
+	ctx context.Context, r *spec.ControllerGetCapabilitiesRequest,
+) (*spec.ControllerGetCapabilitiesResponse, error) {
 	all, err := d.Driver.ControllerGetCapabilities(ctx, r)
 	if err != nil {
 		return nil, err
@@ -203,7 +208,9 @@ func (d *driver) DeleteVolume(ctx context.Context, r *spec.DeleteVolumeRequest) 
 }
 
 // ValidateVolumeCapabilities implements the controller service.
-func (d *driver) ValidateVolumeCapabilities(ctx context.Context, r *spec.ValidateVolumeCapabilitiesRequest) (*spec.ValidateVolumeCapabilitiesResponse, error) {
+func (d *driver) ValidateVolumeCapabilities(
+	ctx context.Context, r *spec.ValidateVolumeCapabilitiesRequest,
+) (*spec.ValidateVolumeCapabilitiesResponse, error) {
 	for _, c := range r.GetVolumeCapabilities() {
 		plain(c)
 	}
@@ -211,7 +218,9 @@ func (d *driver) ValidateVolumeCapabilities(ctx context.Context, r *spec.Validat
 }
 
 // ControllerPublishVolume implements the controller service. It only keeps account.
-func (d *driver) ControllerPublishVolume(_ context.Context, r *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
+func (d *driver) ControllerPublishVolume(
+	_ context.Context, r *spec.ControllerPublishVolumeRequest,
+) (*spec.ControllerPublishVolumeResponse, error) {
 	switch has, err := d.Has(r.GetVolumeId()); {
 	case !d.o.attach:
 		return nil, status.Error(codes.Unimplemented, "volumes of this driver need not be attached")
@@ -230,7 +239,9 @@ func (d *driver) ControllerPublishVolume(_ context.Context, r *spec.ControllerPu
 }
 
 // ControllerUnpublishVolume implements the controller service.
-func (d *driver) ControllerUnpublishVolume(_ context.Context, r *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
+func (d *driver) ControllerUnpublishVolume(
+	_ context.Context, r *spec.ControllerUnpublishVolumeRequest,
+) (*spec.ControllerUnpublishVolumeResponse, error) {
 	if err := d.check(r.GetVolumeId(), func(u use) string {
 		if len(u.Staged)+len(u.Published) > 0 {
 			return "it is staged or published"
@@ -244,7 +255,9 @@ func (d *driver) ControllerUnpublishVolume(_ context.Context, r *spec.Controller
 
 // ControllerModifyVolume implements the controller service: the parameters change
 // nothing, as upstream's.
-func (d *driver) ControllerModifyVolume(_ context.Context, r *spec.ControllerModifyVolumeRequest) (*spec.ControllerModifyVolumeResponse, error) {
+func (d *driver) ControllerModifyVolume(
+	_ context.Context, r *spec.ControllerModifyVolumeRequest,
+) (*spec.ControllerModifyVolumeResponse, error) {
 	has, err := d.Has(r.GetVolumeId())
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
@@ -256,7 +269,9 @@ func (d *driver) ControllerModifyVolume(_ context.Context, r *spec.ControllerMod
 }
 
 // ControllerExpandVolume implements the controller service.
-func (d *driver) ControllerExpandVolume(ctx context.Context, r *spec.ControllerExpandVolumeRequest) (*spec.ControllerExpandVolumeResponse, error) {
+func (d *driver) ControllerExpandVolume(
+	ctx context.Context, r *spec.ControllerExpandVolumeRequest,
+) (*spec.ControllerExpandVolumeResponse, error) {
 	if d.o.noControllerExpand {
 		return nil, status.Error(codes.Unimplemented, "only nodes expand volumes of this driver (--disable-controller-expansion)")
 	}

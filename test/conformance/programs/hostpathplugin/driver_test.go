@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,7 +27,7 @@ func testDriver(t *testing.T, args ...string) *driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := newDriver(o)
+	d, err := newDriver(o, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,14 +83,15 @@ func TestAttachedVolumes(t *testing.T) {
 	_, err = d.NodeStageVolume(t.Context(), stage)
 	wantCode(t, "staged before it is attached", err, codes.FailedPrecondition)
 	attach := func(d *driver, id, node string) error {
-		_, err := d.ControllerPublishVolume(t.Context(), &spec.ControllerPublishVolumeRequest{VolumeId: id, NodeId: node, VolumeCapability: mounted})
+		request := &spec.ControllerPublishVolumeRequest{VolumeId: id, NodeId: node, VolumeCapability: mounted}
+		_, err := d.ControllerPublishVolume(t.Context(), request)
 		return err
 	}
 	wantCode(t, "attached to another node", attach(d, v.GetVolumeId(), "there"), codes.NotFound)
 	wantCode(t, "a volume that is not there", attach(d, "three", "here"), codes.NotFound)
 	wantCode(t, "attached", attach(d, v.GetVolumeId(), "here"), codes.OK)
 	wantCode(t, "attached again", attach(d, v.GetVolumeId(), "here"), codes.OK)
-	if d, err = newDriver(d.o); err != nil {
+	if d, err = newDriver(d.o, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	wantCode(t, "more than the limit", attach(d, "two", "here"), codes.ResourceExhausted)
@@ -103,7 +105,8 @@ func TestAttachedVolumes(t *testing.T) {
 	wantCode(t, "detached while it is staged", err, codes.FailedPrecondition)
 	_, err = d.DeleteVolume(t.Context(), &spec.DeleteVolumeRequest{VolumeId: v.GetVolumeId()})
 	wantCode(t, "deleted while it is staged", err, codes.FailedPrecondition)
-	_, err = d.NodeUnstageVolume(t.Context(), &spec.NodeUnstageVolumeRequest{VolumeId: v.GetVolumeId(), StagingTargetPath: stage.GetStagingTargetPath()})
+	unstage := &spec.NodeUnstageVolumeRequest{VolumeId: v.GetVolumeId(), StagingTargetPath: stage.GetStagingTargetPath()}
+	_, err = d.NodeUnstageVolume(t.Context(), unstage)
 	wantCode(t, "unstaged", err, codes.OK)
 	_, err = d.ControllerUnpublishVolume(t.Context(), &spec.ControllerUnpublishVolumeRequest{VolumeId: v.GetVolumeId()})
 	wantCode(t, "detached", err, codes.OK)
@@ -155,7 +158,7 @@ func TestLeave(t *testing.T) {
 	if _, err := d.make(t, "one", nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.leave(); err != nil {
+	if err := d.leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if has, err := d.Has("one"); err != nil || !has {
@@ -164,7 +167,7 @@ func TestLeave(t *testing.T) {
 	if _, err := d.DeleteVolume(t.Context(), &spec.DeleteVolumeRequest{VolumeId: "one"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.leave(); err != nil {
+	if err := d.leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(d.o.state, d.o.name)); !os.IsNotExist(err) {
@@ -175,7 +178,8 @@ func TestLeave(t *testing.T) {
 // TestCallsAreLogged as the suite reads them: what was asked, not what became of it.
 func TestCallsAreLogged(t *testing.T) {
 	var log bytes.Buffer
-	_, err := calls{&log}.intercept(t.Context(), &spec.NodePublishVolumeRequest{VolumeContext: map[string]string{"foo": "bar"}},
+	logged := calls{&log, slog.New(slog.DiscardHandler)}
+	_, err := logged.intercept(t.Context(), &spec.NodePublishVolumeRequest{VolumeContext: map[string]string{"foo": "bar"}},
 		&grpc.UnaryServerInfo{FullMethod: "/csi.v1.Node/NodePublishVolume"}, func(_ context.Context, r any) (any, error) {
 			r.(*spec.NodePublishVolumeRequest).VolumeContext = nil
 			return nil, status.Error(codes.NotFound, "gone")
@@ -195,7 +199,8 @@ func TestCallsAreLogged(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &line); err != nil || !found {
 		t.Fatalf("%q: %v", log.String(), err)
 	}
-	if line.Method != "/csi.v1.Node/NodePublishVolume" || line.Request.VolumeContext["foo"] != "bar" || line.FullError.Code != codes.NotFound ||
+	if line.Method != "/csi.v1.Node/NodePublishVolume" || line.Request.VolumeContext["foo"] != "bar" ||
+		line.FullError.Code != codes.NotFound ||
 		line.FullError.Message != "gone" {
 		t.Errorf("logged %+v", line)
 	}

@@ -16,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -57,7 +58,8 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.BoolVar(&o.noNodeExpansion, "disable-node-expansion", false, "only the controller expands volumes")
 	f.BoolVar(&o.lifecycle, "check-volume-lifecycle", false, "refuse calls in a wrong order")
 	f.BoolVar(&o.modify, "enable-controller-modify-volume", false, "volumes can be modified")
-	f.Func("accepted-mutable-parameter-names", "names of parameters that a volume may be modified by, with commas between", func(s string) error {
+	const mutable = "names of parameters that a volume may be modified by, with commas between"
+	f.Func("accepted-mutable-parameter-names", mutable, func(s string) error {
 		o.mutable = strings.Split(s, ",")
 		return nil
 	})
@@ -87,7 +89,7 @@ func command(ctx context.Context, args []string) error {
 		return err
 	}
 	if o.proxy != "" {
-		return runProxy(ctx, o.endpoint, o.proxy)
+		return runProxy(ctx, o.endpoint, o.proxy, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	}
 	return runDriver(ctx, o, os.Stderr)
 }

@@ -16,7 +16,7 @@ import (
 
 // runProxy hands each connection of the first endpoint to one of the second, in the
 // order in which they come, until ctx ends.
-func runProxy(ctx context.Context, first, second string) error {
+func runProxy(ctx context.Context, first, second string, logger *slog.Logger) error {
 	clients, err := listen(ctx, first)
 	if err != nil {
 		return err
@@ -27,7 +27,7 @@ func runProxy(ctx context.Context, first, second string) error {
 		return err
 	}
 	defer func() { _ = servers.Close() }()
-	slog.Info("handing connections on", "from", first, "to", second)
+	logger.InfoContext(ctx, "handing connections on", "from", first, "to", second)
 	defer context.AfterFunc(ctx, func() { _, _ = clients.Close(), servers.Close() })()
 	var pairs sync.WaitGroup
 	defer pairs.Wait()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,7 +27,7 @@ func startProxy(t *testing.T) (socket, address string) {
 		t.Fatal(err)
 	}
 	// A short path: a socket's has 107 bytes at most.
-	dir, err := os.MkdirTemp("", "proxy")
+	dir, err := os.MkdirTemp("", "proxy") //nolint:usetesting // t.TempDir has the test's name in it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func startProxy(t *testing.T) (socket, address string) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- runProxy(ctx, socket, "tcp://"+address) }()
+	go func() { done <- runProxy(ctx, socket, "tcp://"+address, slog.New(slog.DiscardHandler)) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -64,11 +64,12 @@ func parse(args []string, out io.Writer) (options, error) {
 
 // run is the whole command.
 func run(ctx context.Context, args []string) error {
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	o, err := parse(args, os.Stderr)
 	if err != nil {
 		return err
 	}
-	name, err := driverName(ctx, o)
+	name, err := driverName(ctx, o, logger)
 	if err != nil {
 		return err
 	}
@@ -82,9 +83,9 @@ func run(ctx context.Context, args []string) error {
 	ctx, refused := context.WithCancelCause(ctx)
 	defer refused(nil)
 	socket := filepath.Join(o.registry, name+"-reg.sock")
-	slog.Info("registering a driver", "driver", name, "socket", socket)
+	logger.InfoContext(ctx, "registering a driver", "driver", name, "socket", socket)
 	err = pluginwatch.Serve(ctx, socket, func(s *grpc.Server) {
-		registration.RegisterRegistrationServer(s, registrar{name: name, endpoint: o.atKubelet, refused: refused})
+		registration.RegisterRegistrationServer(s, registrar{logger: logger, name: name, endpoint: o.atKubelet, refused: refused})
 	})
 	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
 		return cause
@@ -96,7 +97,7 @@ func run(ctx context.Context, args []string) error {
 var validName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]{0,61}[a-zA-Z0-9])?$`)
 
 // driverName asks until the driver answers: it may start later than this program.
-func driverName(ctx context.Context, o options) (string, error) {
+func driverName(ctx context.Context, o options, logger *slog.Logger) (string, error) {
 	conn, err := pluginwatch.Connect(o.driver)
 	if err != nil {
 		return "", err
@@ -112,7 +113,7 @@ func driverName(ctx context.Context, o options) (string, error) {
 			}
 			return answer.GetName(), nil
 		}
-		slog.Info("the driver does not answer yet", "error", err)
+		logger.InfoContext(ctx, "the driver does not answer yet", "error", err)
 		retry := time.NewTimer(time.Second)
 		select {
 		case <-ctx.Done():
@@ -139,18 +140,23 @@ func serveHealth(ctx context.Context, address string) (stop func(), err error) {
 // registrar is what the kubelet asks.
 type registrar struct {
 	registration.UnimplementedRegistrationServer
+	logger         *slog.Logger
 	name, endpoint string
 	refused        context.CancelCauseFunc
 }
 
 func (r registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.name, Endpoint: r.endpoint, SupportedVersions: []string{"1.0.0"}}, nil
+	return &registration.PluginInfo{
+		Type: registration.CSIPlugin, Name: r.name, Endpoint: r.endpoint, SupportedVersions: []string{"1.0.0"},
+	}, nil
 }
 
 // NotifyRegistrationStatus ends this program where the kubelet refuses the driver:
 // it starts again, and asks again.
-func (r registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
-	slog.Info("the kubelet has answered", "driver", r.name, "registered", s.GetPluginRegistered(), "error", s.GetError())
+func (r registrar) NotifyRegistrationStatus(
+	ctx context.Context, s *registration.RegistrationStatus,
+) (*registration.RegistrationStatusResponse, error) {
+	r.logger.InfoContext(ctx, "the kubelet has answered", "driver", r.name, "registered", s.GetPluginRegistered(), "error", s.GetError())
 	if !s.GetPluginRegistered() {
 		r.refused(fmt.Errorf("the kubelet refuses driver %s: %s", r.name, s.GetError()))
 	}

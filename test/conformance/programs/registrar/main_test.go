@@ -68,7 +68,8 @@ func TestRegistration(t *testing.T) {
 	defer cancel()
 	kubelet := registration.NewRegistrationClient(conn)
 	info, err := kubelet.GetInfo(ctx, &registration.InfoRequest{}, grpc.WaitForReady(true))
-	if err != nil || info.GetType() != registration.CSIPlugin || info.GetName() != "a.example.com" || info.GetEndpoint() != "/at/the/kubelet.sock" {
+	if err != nil || info.GetType() != registration.CSIPlugin || info.GetName() != "a.example.com" ||
+		info.GetEndpoint() != "/at/the/kubelet.sock" {
 		t.Fatalf("the kubelet is told %v (%v)", info, err)
 	}
 	// Its answer may be lost: the registrar ends at once.

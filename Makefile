@@ -82,7 +82,7 @@ fmt-check: ## Fail where gofmt would change a file.
 
 .PHONY: vet
 vet: node-helpers ## Run go vet.
-	go vet ./...
+	go vet -tags software ./...
 	for m in $(NESTED); do (cd $$m && go vet ./...); done
 
 .PHONY: lint
@@ -146,10 +146,14 @@ policies: build ## Run the tests of a library of Gatekeeper's or Kyverno's polic
 	bin/wasmplane plugin test --engine compiled '$(LIBRARY)'
 
 .PHONY: conformance
-conformance: deps-conformance build ## Run the upstream conformance suite on a real node, what has not passed yet. SUITE=kind|all: more of its tests; SUITE=network-policy-api: those of ClusterNetworkPolicy. FOCUS=REGEXP, EXCEPT=REGEXP, PARALLEL=N, LIMIT=1h, AGAIN=1, DUAL=1 (IPv4 and IPv6).
+conformance: deps-conformance build ## Run the upstream conformance suite on a real node, what has not passed yet. SUITE=kind|all: more of its tests; SUITE=node: e2e-node; SUITE=network-policy-api: those of ClusterNetworkPolicy. FOCUS=REGEXP, EXCEPT=REGEXP, PARALLEL=N, LIMIT=1h, AGAIN=1, DUAL=1 (IPv4 and IPv6).
 	cd test/conformance && go build -o ../../build/conformance .
 	$(AS_ROOT) env -C test/conformance ../../build/conformance --wasmplane ../../bin/wasmplane $(if $(DUAL),--dual-stack) --focus '$(FOCUS)' --except '$(EXCEPT)' \
 	  $(if $(SUITE),--suite '$(SUITE)') $(if $(PARALLEL),--parallel $(PARALLEL)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(AGAIN),--again)
+
+.PHONY: e2e-node
+e2e-node: ## Run upstream's end-to-end tests of nodes (test/e2e_node) against our kubelet, what has not passed yet. FOCUS, EXCEPT, PARALLEL, LIMIT, AGAIN as conformance.
+	$(MAKE) conformance SUITE=node
 
 .PHONY: bench-scheduler
 bench-scheduler: build ## Measure the scheduler beside upstream's, creation to binding (ROWS=plain NODES=1000: 3 minutes; all: hours).
@@ -166,12 +170,16 @@ differential: build ## Ask upstream's kube-apiserver and ours the same 20,000 qu
 	  go test -count=1 -timeout 60m ./test/differential/
 
 .PHONY: clients
-clients: deps-test build ## Run other people's clients against the binary: kubectl of three minor versions (two are built, minutes the first time), Helm, operators, storage sidecars, Python, JavaScript.
-	test/as-root.sh env CLIENTS=all go test -count=1 -timeout 60m -v ./test/clients/
+clients: deps-test build ## Run other people's software against the binary: kubectl of three minor versions, Helm, operators, storage sidecars, PostgreSQL, Python, JavaScript, and what docs/SOFTWARE.md lists (what is built takes minutes the first time). RUN=REGEXP: the tests of these names.
+	test/as-root.sh env CLIENTS=all go test -tags software -count=1 -timeout 120m -v $(if $(RUN),-run '$(RUN)') ./test/clients/
 
 .PHONY: test-cmd
 test-cmd: deps-kubectl build ## Run upstream's own tests of kubectl (test/cmd) against the binary, what has not passed yet with it; without root. GROUPS=REGEXP, PARALLEL=N, AGAIN=1.
 	go run ./test/kubectlcmd --wasmplane '$(BINARY)' --groups '$(GROUPS)' $(if $(PARALLEL),--parallel $(PARALLEL)) $(if $(AGAIN),--again)
+
+.PHONY: integration
+integration: build ## Run upstream's own integration tests (test/integration) against the binary, what has not passed yet with it (hours; each package takes a minute to link). PACKAGES=REGEXP, FOCUS=REGEXP, AGAIN=1, JOBS=2.
+	go run ./test/integration --wasmplane '$(BINARY)' --packages '$(PACKAGES)' --focus '$(FOCUS)' $(if $(AGAIN),--again) $(if $(JOBS),--jobs $(JOBS))
 
 .PHONY: random-walk
 random-walk: build ## Let a tenant try whatever chance says, and look what it has changed or gained. WALK_TIME=10m WALK_SEED=n.
@@ -183,9 +191,14 @@ chaos: build hello-image ## Kill the server over and over under load, then break
 	$(MAKE) --no-print-directory faults
 
 .PHONY: faults
-faults: build hello-image ## The second half of make chaos: real processes, networks and disks broken, as root. What has passed with this binary is not run again. CHAOS_CLASSES=^one/
-	$(AS_ROOT) env CHAOS_CLASSES="$${CHAOS_CLASSES:-.}" CHAOS_RESULTS='$(CURDIR)/build/chaos/faults.jsonl' \
+faults: build hello-image clock-binary ## The second half of make chaos: real processes, networks, disks and clocks broken, as root. What has passed with this binary is not run again. CHAOS_CLASSES=^one/
+	$(AS_ROOT) env CHAOS_CLASSES="$${CHAOS_CLASSES:-.}" CHAOS_RESULTS='$(CURDIR)/build/chaos/faults.jsonl' CHAOS_CLOCK_BIN='$(CURDIR)/build/chaos/wasmplane' \
 	  go test -count=1 -timeout $${CHAOS_TIME:-180m} -v -run '^TestFaults$$' ./test/chaos/faults/
+
+.PHONY: clock-binary
+clock-binary: # The binary with a clock that can be stepped while it runs (test/internal/stepping), so not stripped.
+	@go run ./test/clock build/chaos 0
+	@go build -overlay build/chaos/overlay.json -ldflags '$(filter-out -s -w,$(LDFLAGS))' -o build/chaos/wasmplane ./cmd/wasmplane
 
 .PHONY: worlds
 worlds: ## Run whole control planes on virtual time, with faults by a seed each. WORLD_SEEDS=200 WORLD_SEED=n WORLD_STEPS=2000.

@@ -3,6 +3,7 @@
 # Runs every test. Those of the real node need root (network namespaces,
 # mounts, containers): without it, this asks sudo.
 # Usage: test/run.sh [TIMEOUT]
+# Up to three tests that failed are run once more, alone; AGAIN=0 has no second try.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 timeout=${1:-40m}
@@ -19,6 +20,10 @@ go build -o "$report/report" ./test/internal/report
 packages=$(go list ./... github.com/wasmplane/wasmplane/sdk/go/... | grep -v '/test/bench$')
 status=0
 (cd test/conformance && go test ./...) || status=$?
+again=(-again "$timeout")
+if [ "${AGAIN:-}" = 0 ]; then
+  again=()
+fi
 # FAILED_BEFORE says what has failed already, and is counted.
-go test -p 2 -timeout "$timeout" -json $packages 2>&1 | "$report/report" "${FAILED_BEFORE:-}" || status=$?
+go test -p 2 -timeout "$timeout" -json $packages 2>&1 | "$report/report" "${again[@]}" "${FAILED_BEFORE:-}" || status=$?
 exit $status

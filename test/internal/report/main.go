@@ -4,12 +4,15 @@
 // line for each package, the output of what failed, and the count at the end. A
 // skipped test is a failure: a test that cannot run shows nothing. An argument that
 // is not empty says what has failed before, and is counted as a failure too.
+// With -again TIMEOUT, up to three tests that failed are run once more, alone; those that
+// pass then are counted as passed, and named with what they printed at the first try.
 package main
 
 import (
 	"bufio"
 	"cmp"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -43,14 +46,29 @@ type summary struct {
 	blamed                  map[string]bool    // packages with a failed test
 	passed, failed, skipped int
 	bad                     []string
+	failedTests             map[string][]string // by package
+	crashed                 map[string]bool     // packages that ended in the middle
+	second                  []string            // what passed at the second try
+}
+
+func newSummary(out io.Writer) *summary {
+	return &summary{
+		out: out, results: map[string]*result{}, recent: map[string]*recent{}, blamed: map[string]bool{},
+		failedTests: map[string][]string{}, crashed: map[string]bool{},
+	}
 }
 
 func main() {
-	s := &summary{out: os.Stdout, results: map[string]*result{}, recent: map[string]*recent{}, blamed: map[string]bool{}}
-	for _, what := range os.Args[1:] {
+	timeout := flag.String("again", "", "run up to three failed tests once more, alone, each with this time-out of go test")
+	flag.Parse()
+	s := newSummary(os.Stdout)
+	for _, what := range flag.Args() {
 		s.failedBefore(what)
 	}
 	err := s.read(os.Stdin)
+	if *timeout != "" && err == nil {
+		s.again(goTest(*timeout))
+	}
 	s.print()
 	switch {
 	case err != nil:
@@ -138,6 +156,7 @@ func (s *summary) countTest(e event, name string) {
 	case "fail":
 		s.failed++
 		s.blamed[e.Package] = true
+		s.failedTests[e.Package] = append(s.failedTests[e.Package], e.Test)
 	case "skip":
 		s.skipped++
 	}
@@ -153,6 +172,7 @@ func (s *summary) explain(e event, r *result) {
 	case e.FailedBuild != "":
 		r.output = append(r.output, "it does not build: see "+e.FailedBuild+"\n")
 	case recent.crashed:
+		s.crashed[e.Package] = true
 		r.output = append([]string{"it ended in the middle:\n"}, append(recent.lines, recent.after...)...)
 	case !s.blamed[e.Package]:
 		r.output = append([]string{"no test of it failed; it printed last:\n"}, recent.lines...)
@@ -194,6 +214,13 @@ func (s *summary) print() {
 	for _, name := range s.bad {
 		r := s.results[name]
 		_, _ = fmt.Fprintf(s.out, "\n--- %s: %s\n%s", strings.ToUpper(r.action), name, tail(r.output))
+	}
+	slices.Sort(s.second)
+	for _, name := range s.second {
+		_, _ = fmt.Fprintf(s.out, "\n--- PASSED AT THE SECOND TRY: %s\n%s", name, tail(s.results[name].output))
+	}
+	if len(s.second) > 0 {
+		_, _ = fmt.Fprintf(s.out, "\n%d tests failed at first and passed alone: each is to be mended (AGAIN=0 has no second try)\n", len(s.second))
 	}
 	_, _ = fmt.Fprintf(s.out, "\n%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped)
 }

@@ -105,7 +105,7 @@ func TestAReasonStandsBeforeThousandsOfGoroutines(t *testing.T) {
 
 func TestAFailureBeforeIsCounted(t *testing.T) {
 	var out strings.Builder
-	s := &summary{out: &out, results: map[string]*result{}, recent: map[string]*recent{}, blamed: map[string]bool{}}
+	s := newSummary(&out)
 	s.failedBefore("")
 	s.failedBefore("make fresh: no root")
 	s.print()
@@ -117,10 +117,81 @@ func TestAFailureBeforeIsCounted(t *testing.T) {
 func summarise(t *testing.T, log string) string {
 	t.Helper()
 	var out strings.Builder
-	s := &summary{out: &out, results: map[string]*result{}, recent: map[string]*recent{}, blamed: map[string]bool{}}
+	s := newSummary(&out)
 	if err := s.read(strings.NewReader(log)); err != nil {
 		t.Fatal(err)
 	}
 	s.print()
 	return out.String()
+}
+
+func TestTheSecondTry(t *testing.T) {
+	fails := []event{
+		{Action: "output", Package: "p", Test: "TestA/b", Output: "the disk was slow\n"},
+		{Action: "pass", Package: "p", Test: "TestA/a"},
+		{Action: "fail", Package: "p", Test: "TestA/b/c"},
+		{Action: "fail", Package: "p", Test: "TestA/b"},
+		{Action: "fail", Package: "p", Test: "TestA"},
+		{Action: "fail", Package: "p"},
+	}
+	crashed := []event{
+		{Action: "output", Package: "p", Test: "TestA", Output: "panic: no\n"},
+		{Action: "fail", Package: "p", Test: "TestA"},
+		{Action: "fail", Package: "p"},
+	}
+	many := []event{{Action: "fail", Package: "p"}}
+	for i := range mostAgain + 1 {
+		many = append([]event{{Action: "fail", Package: "p", Test: fmt.Sprint("Test", i)}}, many...)
+	}
+	passes := []event{{Action: "pass", Package: "p", Test: "TestA"}, {Action: "pass", Package: "p"}}
+	skips := []event{{Action: "skip", Package: "p", Test: "TestA"}, {Action: "pass", Package: "p"}}
+	for _, c := range []struct {
+		name          string
+		first, second []event
+		runs, want    string
+	}{
+		{"passes", fails, passes, "p ^TestA$/^(b)$", "\n4 passed, 0 failed, 0 skipped\n"},
+		{"fails again", fails, fails, "p ^TestA$/^(b)$", "\n1 passed, 4 failed, 0 skipped\n"},
+		{"runs nothing", fails, nil, "p ^TestA$/^(b)$", "\n1 passed, 4 failed, 0 skipped\n"},
+		{"is skipped", fails, skips, "p ^TestA$/^(b)$", "\n1 passed, 4 failed, 0 skipped\n"},
+		{"ended in the middle", crashed, passes, "", "\n0 passed, 2 failed, 0 skipped\n"},
+		{"too many", many, passes, "", "\n0 passed, 5 failed, 0 skipped\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out strings.Builder
+			s := newSummary(&out)
+			if err := s.read(strings.NewReader(log(t, c.first))); err != nil {
+				t.Fatal(err)
+			}
+			var runs []string
+			s.again(func(pkg, pattern string) []byte {
+				runs = append(runs, pkg+" "+pattern)
+				return []byte(log(t, c.second))
+			})
+			s.print()
+			if got := strings.Join(runs, ", "); got != c.runs {
+				t.Errorf("ran %q, expected %q", got, c.runs)
+			}
+			if !strings.HasSuffix(out.String(), c.want) {
+				t.Errorf("the report does not end with %q:\n%s", c.want, out.String())
+			}
+			if first := "the disk was slow"; c.runs != "" && !strings.Contains(out.String(), first) {
+				t.Errorf("the report has not %q", first)
+			}
+		})
+	}
+}
+
+// log is what `go test -json` prints.
+func log(t *testing.T, events []event) string {
+	t.Helper()
+	var lines strings.Builder
+	for _, e := range events {
+		b, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&lines, "%s\n", b)
+	}
+	return lines.String()
 }

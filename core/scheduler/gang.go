@@ -33,6 +33,8 @@ type team struct {
 	traced  []context.Context //nolint:containedctx // the traces of the tries
 	seen    []*observation.Observation
 	choices []*Decision // the latest
+	// hinders are the plugins that refused members while room was made for them, as a trial; nil before.
+	hinders map[string]bool
 	ahead   map[string][]*framework.PodInfo
 	snap    *framework.Snapshot
 	of      *framework.Gang

@@ -5,6 +5,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,6 +43,11 @@ func (t *team) Decide(ctx context.Context, i int, snap *framework.Snapshot, wher
 		t.start = (t.start + d.Evaluated) % d.Total
 	}
 	t.choices[i] = d
+	if t.hinders != nil {
+		for _, name := range d.RefusedBy() {
+			t.hinders[name] = true
+		}
+	}
 	return gang.Answer{Node: d.Node, Err: d.Fatal()}
 }
 
@@ -133,7 +139,13 @@ func (t *team) refuse(ctx, bounded context.Context, p *gang.Problem, plan *gang.
 			"namespace", t.group.Namespace, "name", t.group.Name, "error", message)
 	}
 	by, mixed := failed.RefusedBy(), t.mixed()
-	interest := t.prof.Interest(by) | framework.GroupChanged
+	held := by
+	if len(promised) == 0 { // what kept them from being given room may change, too
+		held = slices.AppendSeq(slices.Clone(by), maps.Keys(t.hinders))
+		slices.Sort(held)
+		held = slices.Compact(held)
+	}
+	interest := t.prof.Interest(held) | framework.GroupChanged
 	if t.prof.Reclaims() {
 		interest |= framework.PodRemoved
 	}
@@ -152,7 +164,7 @@ func (t *team) refuse(ctx, bounded context.Context, p *gang.Problem, plan *gang.
 			s.queue.Failed(pod.UID, queue.Refusal{
 				Interest: interest, Template: t.template(),
 				Why: &standing{
-					profile: t.prof, pod: t.infos[max(plan.Failed, 0)], decision: d, by: by, asks: context.WithoutCancel(ctx),
+					profile: t.prof, pod: t.infos[max(plan.Failed, 0)], decision: d, by: by, held: held, asks: context.WithoutCancel(ctx),
 					gang: t.group.Key, any: plan.Domains != 0 || mixed || t.prof.Reclaims(),
 				},
 			})
@@ -221,6 +233,7 @@ func (t *team) clearFor(ctx, bounded context.Context, p *gang.Problem, units []g
 ) (promised map[int]string, why string, begin func(), failed *framework.Status) {
 	s, begin := t.s, func() {}
 	refused := append([]*Decision(nil), t.choices...)
+	t.hinders = map[string]bool{}
 	plan, victims := preempt(bounded, *p, t, units)
 	t.choices = refused
 	if plan.Err == nil && bounded.Err() != nil { // who may stay was not found out

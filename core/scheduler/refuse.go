@@ -26,7 +26,7 @@ func (s *Scheduler) gate(ctx context.Context, prof *decision.Compiled, it *queue
 			"name", pod.Name, "error", st.Joined())
 		s.queue.Errored(pod.UID)
 	} else {
-		why := &standing{profile: prof, pod: it.Info, by: []string{st.Plugin}, asks: context.WithoutCancel(ctx)}
+		why := &standing{profile: prof, pod: it.Info, by: []string{st.Plugin}, held: []string{st.Plugin}, asks: context.WithoutCancel(ctx)}
 		s.queue.Gated(pod.UID, queue.Refusal{Interest: prof.Interest(why.by), Why: why})
 	}
 	s.report(ctx, prof, pod, corev1.PodReasonSchedulingGated, st.Joined(), "", false)

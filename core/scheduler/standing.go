@@ -20,8 +20,9 @@ import (
 type standing struct {
 	profile  *decision.Compiled
 	pod      *framework.PodInfo
-	decision *Decision // without what only its own cycle needs
-	by       []string
+	decision *Decision       // without what only its own cycle needs
+	by       []string        // refused it
+	held     []string        // these, and those because of which no room could be made for it
 	asks     context.Context //nolint:containedctx // for the filters that are asked who is helped
 	gang     gang.Key        // empty = the pod is tried alone
 	any      bool            // what helps cannot be seen of this pod and the changed node alone
@@ -43,15 +44,15 @@ func (s *Scheduler) refusal(ctx context.Context, prof *decision.Compiled, p *fra
 	if d.Nomination != nil || prof.Frees(d) {
 		template = "" // the others have not been promised anything
 	}
-	by := d.RefusedBy()
-	interest := prof.Interest(by)
+	held := d.HeldBy()
+	interest := prof.Interest(held)
 	if prof.Reclaims() {
 		interest |= framework.PodRemoved // wherever: its group may have room in its share now
 	}
 	return queue.Refusal{
-		Interest: interest, Template: template, Keys: prof.Awaited(p, by),
+		Interest: interest, Template: template, Keys: prof.Awaited(p, held),
 		Why: &standing{
-			profile: prof, pod: p, decision: d.Kept(key(p.Pod)), by: by, asks: context.WithoutCancel(ctx),
+			profile: prof, pod: p, decision: d.Kept(key(p.Pod)), by: d.RefusedBy(), held: held, asks: context.WithoutCancel(ctx),
 			any: prof.Reclaims(),
 		},
 	}
@@ -65,7 +66,7 @@ func (s *Scheduler) helps(e framework.ClusterEvent, node string) func(queue.Refu
 	}
 	return func(r queue.Refusal) bool {
 		why, ok := r.Why.(*standing)
-		return !ok || why.any || len(why.by) == 0 || why.profile.Helped(why.asks, why.pod, why.by, e, n)
+		return !ok || why.any || len(why.held) == 0 || why.profile.Helped(why.asks, why.pod, why.held, e, n)
 	}
 }
 
@@ -80,7 +81,7 @@ func (s *Scheduler) attend(e framework.ClusterEvent) cache.ResourceEventHandler 
 func helpedBy(e framework.ClusterEvent, old, now k8sruntime.Object) func(queue.Refusal) bool {
 	return func(r queue.Refusal) bool {
 		why, ok := r.Why.(*standing)
-		return !ok || why.any || len(why.by) == 0 || why.profile.HelpedByObject(why.pod, why.by, e, old, now)
+		return !ok || why.any || len(why.held) == 0 || why.profile.HelpedByObject(why.pod, why.held, e, old, now)
 	}
 }
 

@@ -356,7 +356,7 @@ func (c *Compiled) postFilter(
 	answer := framework.NewStatus(framework.Unschedulable)
 	defer func() { end(answer) }()
 	d.Effort.Preempted = true
-	sim := &simulator{profile: c, search: s, state: d.State, pod: p, snap: snap}
+	sim := &simulator{profile: c, search: s, state: d.State, pod: p, snap: snap, d: d}
 	for _, post := range c.post {
 		if c.reclaimer != nil && post.Name() == c.reclaimer.Name() {
 			if c.reclaim(ctx, p, snap, in, d); d.Nomination != nil || d.Whole != nil {

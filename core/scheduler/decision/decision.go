@@ -51,8 +51,9 @@ type Decision struct {
 	// Effort that it took.
 	Effort measure.Effort
 
-	outside int       // nodes that the search was not to look at: those of other topology domains
-	refused []Refused // counted once
+	outside int             // nodes that the search was not to look at: those of other topology domains
+	refused []Refused       // counted once
+	hinders map[string]bool // plugins that refused the pod where room was made for it, as a trial
 }
 
 // Refused are the nodes that a plugin left out for the same reasons.
@@ -111,6 +112,32 @@ func (d *Decision) RefusedBy() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
+}
+
+// HeldBy names the plugins of RefusedBy, and those because of which no room could be made: a filter that
+// nobody asked about a full node refuses the pod there once others are thought away. Whatever helps
+// against one of them may let the pod in.
+func (d *Decision) HeldBy() []string {
+	names := map[string]bool{}
+	if d.Nomination == nil { // the pod waits for its victims otherwise
+		maps.Copy(names, d.hinders)
+	}
+	for _, name := range d.RefusedBy() {
+		names[name] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// hinder records who refuses the pod in a trial.
+func (d *Decision) hinder(plugins ...string) {
+	if d.hinders == nil {
+		d.hinders = map[string]bool{}
+	}
+	for _, name := range plugins {
+		if name != "" {
+			d.hinders[name] = true
+		}
+	}
 }
 
 // FailedNodes copies the statuses for a PostFilter, which may keep them.

@@ -59,7 +59,7 @@ func (c *Compiled) reclaim(ctx context.Context, p *framework.PodInfo, snap *fram
 		return
 	}
 	in.Gang = true
-	plan, victims := gang.Reclaim(ctx, gang.Problem{Members: []*framework.PodInfo{p}, Need: 1, Snapshot: snap}, &alone{c, p, in}, units)
+	plan, victims := gang.Reclaim(ctx, gang.Problem{Members: []*framework.PodInfo{p}, Need: 1, Snapshot: snap}, &alone{c, p, in, d}, units)
 	switch {
 	case ctx.Err() != nil:
 		d.Whole = framework.AsStatus(context.Cause(ctx))
@@ -93,6 +93,7 @@ type alone struct {
 	c   *Compiled
 	pod *framework.PodInfo
 	in  Circumstances
+	of  *Decision // is told who refuses the pod in a trial
 }
 
 // Template implements gang.Cycle.
@@ -103,6 +104,7 @@ func (a *alone) Decide(ctx context.Context, _ int, snap *framework.Snapshot, whe
 	in := a.in
 	in.Only, in.Promised = where.Only, where.First
 	d := a.c.Decide(ctx, a.pod, snap, in, Blind{})
+	a.of.hinder(d.RefusedBy()...)
 	return gang.Answer{Node: d.Node, Err: d.Fatal()}
 }
 

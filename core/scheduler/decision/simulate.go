@@ -17,10 +17,19 @@ type simulator struct {
 	state   *framework.State
 	pod     *framework.PodInfo
 	snap    *framework.Snapshot
+	d       *Decision // is told who refuses the pod in a trial
 }
 
 // Fits implements framework.Simulator.
 func (m *simulator) Fits(ctx context.Context, n *framework.NodeInfo, removed []*framework.PodInfo) *framework.Status {
+	st := m.without(ctx, n, removed)
+	if !st.IsSuccess() {
+		m.d.hinder(st.Plugin)
+	}
+	return st
+}
+
+func (m *simulator) without(ctx context.Context, n *framework.NodeInfo, removed []*framework.PodInfo) *framework.Status {
 	state, node := m.state.Clone(), n
 	for _, r := range removed {
 		node = node.WithoutPod(r)

@@ -250,7 +250,7 @@ type Nomination struct {
 }
 
 // Simulator answers what would be: whether the pod of the cycle fits on a node
-// that differs from the one in the snapshot by these pods.
+// that differs from the one in the snapshot by these pods. It is for one goroutine.
 type Simulator interface {
 	// Fits asks every filter about node n of the snapshot without the pods in removed.
 	Fits(ctx context.Context, n *NodeInfo, removed []*PodInfo) *Status

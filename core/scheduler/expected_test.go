@@ -74,7 +74,8 @@ func TestWhatOthersNominateHolds(t *testing.T) {
 	c.await("vip", refused)
 	nominate := func(patch string) {
 		t.Helper()
-		if _, err := c.client.CoreV1().Pods("default").Patch(t.Context(), "vip", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+		pods := c.client.CoreV1().Pods("default")
+		if _, err := pods.Patch(t.Context(), "vip", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -32,7 +32,8 @@ func TestAProfileThatComesTakesOnItsPods(t *testing.T) {
 	usual, second := profileNamed(corev1.DefaultSchedulerName, c), profileNamed("second", c)
 	twice := second
 	twice.Plugins = append(twice.Plugins, twice.Plugins[0])
-	if err := c.s.Apply(scheduler.Settings{Profiles: []scheduler.Profile{usual, twice}, Workers: 1}); err == nil || !strings.Contains(err.Error(), "is listed twice") {
+	if err := c.s.Apply(scheduler.Settings{Profiles: []scheduler.Profile{usual, twice}, Workers: 1}); err == nil ||
+		!strings.Contains(err.Error(), "is listed twice") {
 		t.Fatalf("error %v", err)
 	}
 	c.create(pod("still", "1"))
@@ -65,7 +66,8 @@ func TestAConfigurationThatIsRefusedCounts(t *testing.T) {
 		stale, reloads float64
 	}{{nil, 0, 1}, {errors.New("wrong"), 1, 2}, {nil, 0, 3}} {
 		c.s.Reloaded(step.err)
-		if stale, reloads := value("wasmplane_scheduler_config_stale"), value("wasmplane_scheduler_config_reloads_total"); stale != step.stale || reloads != step.reloads {
+		stale, reloads := value("wasmplane_scheduler_config_stale"), value("wasmplane_scheduler_config_reloads_total")
+		if stale != step.stale || reloads != step.reloads {
 			t.Errorf("stale %v after %v changes, want %v after %v", stale, reloads, step.stale, step.reloads)
 		}
 	}

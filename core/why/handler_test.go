@@ -24,7 +24,8 @@ func TestHandlerThatTheNodeLacks(t *testing.T) {
 		"waiting":       pod("p", waiting("ContainerCreating", ""), of),
 	} {
 		c := why.Cluster{Nodes: []*corev1.Node{node("a", handlers)}, Pods: []*corev1.Pod{p}}
-		c.Events = []*corev1.Event{event("Pod", "p", "FailedCreatePodSandBox", `unable to get OCI runtime: no runtime for "gvisor" is configured`)}
+		c.Events = []*corev1.Event{event("Pod", "p", "FailedCreatePodSandBox",
+			`unable to get OCI runtime: no runtime for "gvisor" is configured`)}
 		var out bytes.Buffer
 		ask(t, &c, "pod/p").Write(&out)
 		for _, want := range []string{"RuntimeClass sandboxed names a handler that is none of node a: it has runc, wasm", "node.runtimeHandlers", "kubectl get runtimeclass sandboxed"} {

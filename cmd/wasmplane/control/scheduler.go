@@ -49,7 +49,8 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 			return err
 		}
 		s, err := scheduler.New(scheduler.Config{
-			Client: set.Kube, Informers: inf, Profiles: policy.Profiles, Queue: queue.Config{Backoff: policy.Queue}, Workers: policy.Workers, Events: record,
+			Client: set.Kube, Informers: inf, Profiles: policy.Profiles, Queue: queue.Config{Backoff: policy.Queue},
+			Workers: policy.Workers, Events: record,
 			PodGroups: c.Options.Config.FeatureGates[config.GenericWorkload],
 			Logger:    c.Options.Logger, Tracer: c.Tracer, Metrics: c.Metrics,
 		})

@@ -171,7 +171,8 @@ func (s Site) hold(ctx context.Context, kube kubernetes.Interface, ip netip.Addr
 		}
 		if ctx.Err() != nil {
 			if err != nil && said == "" {
-				s.Options.Logger.WarnContext(ctx, "the virtual address could not be given back in order; it ends by itself", "address", ip, "error", err)
+				s.Options.Logger.WarnContext(ctx, "the virtual address could not be given back in order; it ends by itself",
+					"address", ip, "error", err)
 			}
 			return
 		}

@@ -337,7 +337,8 @@ func TestAnExternalNameHasNoInternalTrafficPolicy(t *testing.T) {
 	}
 	claims.Commit(ctx)
 	turned := before.DeepCopy()
-	turned.Spec.Type, turned.Spec.ExternalName, turned.Spec.ClusterIP, turned.Spec.ClusterIPs = core.ServiceTypeExternalName, "a.example", "", nil
+	turned.Spec.Type, turned.Spec.ExternalName = core.ServiceTypeExternalName, "a.example"
+	turned.Spec.ClusterIP, turned.Spec.ClusterIPs = "", nil
 	turned.Spec.IPFamilies, turned.Spec.IPFamilyPolicy = nil, nil
 	if _, err := a.Update(ctx, turned, before, false); err != nil || turned.Spec.InternalTrafficPolicy != nil {
 		t.Errorf("turned into a name: policy %v, %v", turned.Spec.InternalTrafficPolicy, err)

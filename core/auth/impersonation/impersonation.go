@@ -88,7 +88,9 @@ func (d *Decider) decide(ctx context.Context, wanted *user.DefaultInfo, request 
 }
 
 // try asks for every right that a mode takes.
-func (d *Decider) try(ctx context.Context, m mode, wanted *user.DefaultInfo, request *authorizer.AttributesRecord) (*user.DefaultInfo, error) {
+func (d *Decider) try(
+	ctx context.Context, m mode, wanted *user.DefaultInfo, request *authorizer.AttributesRecord,
+) (*user.DefaultInfo, error) {
 	asker := m.asker(request.User)
 	if m.constrained() {
 		on := *request

@@ -56,7 +56,9 @@ func on(mode string) string {
 
 // Every mode, with each of its rights and with each of them missing.
 func TestModes(t *testing.T) {
-	sa := &user.DefaultInfo{Name: "system:serviceaccount:ns:agent", Extra: map[string][]string{"authentication.kubernetes.io/node-name": {"n1"}}}
+	sa := &user.DefaultInfo{
+		Name: "system:serviceaccount:ns:agent", Extra: map[string][]string{"authentication.kubernetes.io/node-name": {"n1"}},
+	}
 	bob := &user.DefaultInfo{Name: "bob"}
 	const authn = "authentication.k8s.io/"
 	for name, c := range map[string]struct {
@@ -146,8 +148,12 @@ func TestNeverConstrained(t *testing.T) {
 		}
 	}
 	// A pod of one node is not the other node.
-	asker := &user.DefaultInfo{Name: "system:serviceaccount:ns:agent", Extra: map[string][]string{"authentication.kubernetes.io/node-name": {"n2"}}}
-	r := &rights{allowed: []string{on("associated-node") + " beside its node", "impersonate:associated-node authentication.k8s.io/nodes * beside its node"}}
+	asker := &user.DefaultInfo{
+		Name: "system:serviceaccount:ns:agent", Extra: map[string][]string{"authentication.kubernetes.io/node-name": {"n2"}},
+	}
+	r := &rights{allowed: []string{
+		on("associated-node") + " beside its node", "impersonate:associated-node authentication.k8s.io/nodes * beside its node",
+	}}
 	if granted, err := impersonation.New(r).Decide(t.Context(), &user.DefaultInfo{Name: "system:node:n1"}, request(asker)); err == nil {
 		t.Errorf("granted %+v to a pod of n2", granted)
 	}

@@ -18,13 +18,17 @@ import (
 var (
 	syncs = counter("job_syncs_total", metrics.STABLE, "Reconciles of Jobs, by what they did to pods.", "completion_mode", "result", "action")
 	took  = metrics.NewHistogramVec(&metrics.HistogramOpts{
-		Subsystem: subsystem, Name: "job_sync_duration_seconds", StabilityLevel: metrics.STABLE, Buckets: metrics.ExponentialBuckets(0.004, 2, 15),
+		Subsystem: subsystem, Name: "job_sync_duration_seconds",
+		StabilityLevel: metrics.STABLE, Buckets: metrics.ExponentialBuckets(0.004, 2, 15),
 		Help: "How long reconciles of Jobs took.",
 	}, []string{"completion_mode", "result", "action"})
-	jobsFinished = counter("jobs_finished_total", metrics.STABLE, "Jobs that have finished, by the reason.", "completion_mode", "result", "reason")
-	podsFinished = counter("job_pods_finished_total", metrics.STABLE, "Pods that have ended and are accounted for.", "completion_mode", "result")
-	handled      = counter("pod_failures_handled_by_failure_policy_total", metrics.BETA, "Failed pods, by what a rule of the failure policy did with them.", "action")
-	unaccounted  = counter("terminated_pods_tracking_finalizer_total", metrics.BETA,
+	jobsFinished = counter("jobs_finished_total", metrics.STABLE,
+		"Jobs that have finished, by the reason.", "completion_mode", "result", "reason")
+	podsFinished = counter("job_pods_finished_total", metrics.STABLE,
+		"Pods that have ended and are accounted for.", "completion_mode", "result")
+	handled = counter("pod_failures_handled_by_failure_policy_total", metrics.BETA,
+		"Failed pods, by what a rule of the failure policy did with them.", "action")
+	unaccounted = counter("terminated_pods_tracking_finalizer_total", metrics.BETA,
 		"Pods that ended and are still to be accounted for (add), and those that no longer are (delete).", "event")
 	indexesFinished = counter("job_finished_indexes_total", metrics.ALPHA, "Indexes that have finished.", "status", "backoffLimit")
 	podsCreated     = counter("job_pods_creation_total", metrics.ALPHA, "Pods that were made for Jobs, or could not be.", "reason", "status")

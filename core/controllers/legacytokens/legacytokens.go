@@ -165,7 +165,8 @@ func (c *Controller) tracked(ctx context.Context) (time.Time, error) {
 	}
 	since, err := time.Parse(day, m.Data[trackedSince])
 	if err != nil {
-		return time.Time{}, fmt.Errorf("config map %s/%s: data.%s: expected a day like 2026-01-31, found %q", m.Namespace, tracking, trackedSince, m.Data[trackedSince])
+		return time.Time{}, fmt.Errorf("config map %s/%s: data.%s: expected a day like 2026-01-31, found %q",
+			m.Namespace, tracking, trackedSince, m.Data[trackedSince])
 	}
 	return since.AddDate(0, 0, 1), nil
 }

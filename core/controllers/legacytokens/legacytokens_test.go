@@ -102,7 +102,9 @@ func TestNothingThatIsUsedGoes(t *testing.T) {
 }
 
 // cluster with an old token, an account and what else there is.
-func cluster(t *testing.T, labels map[string]string, change func(*corev1.ServiceAccount), more ...runtime.Object) (*controllertest.Cluster, *Controller) {
+func cluster(
+	t *testing.T, labels map[string]string, change func(*corev1.ServiceAccount), more ...runtime.Object,
+) (*controllertest.Cluster, *Controller) {
 	t.Helper()
 	account := &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "builder", UID: "a1"}, Secrets: []corev1.ObjectReference{{Name: "builder-token"}},
@@ -159,7 +161,9 @@ func TestWhatMayBeNeededStays(t *testing.T) {
 	env := []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ref}}}
 	variable := []corev1.EnvVar{{ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref}}}}
 	debug := corev1.EphemeralContainerCommon{EnvFrom: env}
-	projected := &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{Secret: &corev1.SecretProjection{LocalObjectReference: ref}}}}
+	projected := &corev1.ProjectedVolumeSource{
+		Sources: []corev1.VolumeProjection{{Secret: &corev1.SecretProjection{LocalObjectReference: ref}}},
+	}
 	volume := func(v corev1.VolumeSource) runtime.Object {
 		return pod(corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: v}}})
 	}
@@ -219,7 +223,8 @@ func TestAnOldPictureInvalidatesNothing(t *testing.T) {
 			t.Errorf("a patch without a version: %s", p.GetPatch())
 		}
 	}
-	if s, err := c.Client.CoreV1().Secrets("shop").Get(t.Context(), "builder-token", metav1.GetOptions{}); err != nil || s.Labels[invalidSince] != "" {
+	s, err := c.Client.CoreV1().Secrets("shop").Get(t.Context(), "builder-token", metav1.GetOptions{})
+	if err != nil || s.Labels[invalidSince] != "" {
 		t.Errorf("%v, %v", s.Labels, err)
 	}
 }

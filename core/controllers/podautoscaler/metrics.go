@@ -12,10 +12,13 @@ import (
 
 // Names, labels and buckets are upstream's; the process serves them.
 var (
-	reconciliations    = counter("reconciliations_total", "Reconciliations of autoscalers, by what they did to the replicas.", "action", "error")
+	reconciliations = counter("reconciliations_total",
+		"Reconciliations of autoscalers, by what they did to the replicas.", "action", "error")
 	reconciliationTook = histogram("reconciliation_duration_seconds", "How long reconciliations of autoscalers took.", "action", "error")
-	computations       = counter("metric_computation_total", "Metrics that were looked at, by what they asked for.", "action", "error", "metric_type")
-	computationTook    = histogram("metric_computation_duration_seconds", "How long it took to look at a metric.", "action", "error", "metric_type")
+	computations       = counter("metric_computation_total",
+		"Metrics that were looked at, by what they asked for.", "action", "error", "metric_type")
+	computationTook = histogram("metric_computation_duration_seconds",
+		"How long it took to look at a metric.", "action", "error", "metric_type")
 )
 
 const subsystem = "horizontal_pod_autoscaler_controller"

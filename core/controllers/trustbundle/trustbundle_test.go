@@ -86,7 +86,8 @@ func TestPublished(t *testing.T) {
 }
 
 func TestNoAuthorityChangesNothing(t *testing.T) {
-	if p := decide(certificates([]byte("no PEM")), []*certificatesv1.ClusterTrustBundle{bundle("a", "b")}); p.create != nil || len(p.remove) > 0 {
+	p := decide(certificates([]byte("no PEM")), []*certificatesv1.ClusterTrustBundle{bundle("a", "b")})
+	if p.create != nil || len(p.remove) > 0 {
 		t.Errorf("%+v", p)
 	}
 	if _, err := New(controllertest.New().Env(t), nil); err == nil {

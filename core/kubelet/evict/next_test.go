@@ -159,7 +159,9 @@ func TestPodsGoUnderPressureOnly(t *testing.T) {
 		text := rapid.SampledFrom([]string{"0", "10%", "300", "50%,400", "2000"})
 		duration := rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute})
 		s := threshold.Settings{
-			Hard:                     map[string]string{threshold.MemoryAvailable: text.Draw(t, "hard"), threshold.DiskAvailable: text.Draw(t, "hard")},
+			Hard: map[string]string{
+				threshold.MemoryAvailable: text.Draw(t, "hard"), threshold.DiskAvailable: text.Draw(t, "hard"),
+			},
 			Soft:                     map[string]string{threshold.MemoryAvailable: text.Draw(t, "soft")},
 			SoftGracePeriod:          map[string]time.Duration{threshold.MemoryAvailable: duration.Draw(t, "grace")},
 			MinimumReclaim:           map[string]string{threshold.MemoryAvailable: text.Draw(t, "reclaim")},

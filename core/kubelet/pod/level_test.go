@@ -47,7 +47,9 @@ func TestAPodsOwnResourcesChangeInPlace(t *testing.T) {
 func TestAContainerIsRestartedForItsPodsResources(t *testing.T) {
 	p := aPod(corev1.RestartPolicyAlways, "main")
 	p.Spec.Resources = whole("1")
-	p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+	p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{
+		{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer},
+	}
 	w := newWorld(p)
 	w.settle()
 	w.expect(t, "sandbox", "start main")

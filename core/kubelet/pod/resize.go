@@ -156,7 +156,8 @@ func (m *Machine) apply1(s *slot) {
 	}
 	have, level := s.applied(c)
 	for _, p := range s.spec.ResizePolicy {
-		if p.RestartPolicy == corev1.RestartContainer && podbounds.Differ(podbounds.Inherit(have, level), podbounds.Inherit(s.granted(), m.level.granted), p.ResourceName) {
+		if p.RestartPolicy == corev1.RestartContainer &&
+			podbounds.Differ(podbounds.Inherit(have, level), podbounds.Inherit(s.granted(), m.level.granted), p.ResourceName) {
 			m.kill(s, m.spare(s), fmt.Sprintf("Container %s resize requires restart", s.spec.Name))
 			s.force = m.mayRestart(s)
 			return

@@ -73,7 +73,8 @@ func TestInherit(t *testing.T) {
 	own, whole := asks("1", "1", "", "1Gi"), asks("2", "2Gi", "3", "2Gi")
 	whole.Limits["hugepages-2Mi"], whole.Limits["example.com/gpu"] = resource.MustParse("4Mi"), resource.MustParse("1")
 	got := podbounds.Inherit(&own, &whole)
-	if got.Limits.Cpu().String() != "3" || got.Limits.Memory().String() != "1Gi" || len(got.Limits) != 3 || got.Requests.Cpu().String() != "1" {
+	if got.Limits.Cpu().String() != "3" || got.Limits.Memory().String() != "1Gi" || len(got.Limits) != 3 ||
+		got.Requests.Cpu().String() != "1" {
 		t.Errorf("%+v", got)
 	}
 	if len(own.Limits) != 1 {

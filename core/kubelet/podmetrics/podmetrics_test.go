@@ -39,7 +39,9 @@ func TestWhatIsCounted(t *testing.T) {
 	c.Done(pod.Create{Container: "side"}, p, time.Now(), pod.Done{})
 	c.Done(pod.Create{Container: "main"}, p, time.Now(), pod.Done{})
 	c.Done(pod.Create{Container: "main"}, p, time.Now(), failed)
-	c.Done(pod.Create{Container: "main"}, p, time.Now(), pod.Done{Err: fmt.Errorf("rpc error: %w: no room", crierrors.ErrImageVolumeMountFailed), Reason: "CreateContainerError"})
+	c.Done(pod.Create{Container: "main"}, p, time.Now(), pod.Done{
+		Err: fmt.Errorf("rpc error: %w: no room", crierrors.ErrImageVolumeMountFailed), Reason: "CreateContainerError",
+	})
 	c.Done(pod.Start{Container: "main"}, p, time.Now(), failed)
 	c.Done(pod.Mount{}, p, time.Now(), failed) // nothing of the runtime's
 	before := &corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{ended("old", 1, "Error"), {Name: "new"}}}

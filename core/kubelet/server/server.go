@@ -96,7 +96,10 @@ func New(cfg Config) (*Server, error) {
 	if cfg.BodyTimeout == 0 {
 		cfg.BodyTimeout = 30 * time.Second
 	}
-	s := &Server{cfg: cfg, nodes: map[string]Node{}, before: map[string]usage{}, queries: make(chan struct{}, mostQueries), counting: make(chan struct{}, 1)}
+	s := &Server{
+		cfg: cfg, nodes: map[string]Node{}, before: map[string]usage{},
+		queries: make(chan struct{}, mostQueries), counting: make(chan struct{}, 1),
+	}
 	if a, ok := cfg.Listener.Addr().(*net.TCPAddr); ok {
 		s.port = int32(a.Port) //nolint:gosec // a port
 	}

@@ -30,7 +30,8 @@ func TestAPodThatRestartsAllItsContainers(t *testing.T) {
 	v := mayRestartAll(view(never, pod.Syncing, "init:ok", "a:fail", "b:ready"))
 	v.RestartingAll = true
 	st := status.Generate(v, &prev, status.Node{}, now)
-	if got := conditions(&st); st.Phase != corev1.PodRunning || !strings.HasSuffix(got, "AllContainersRestarting=True(RestartAllContainersStarted)") {
+	if got := conditions(&st); st.Phase != corev1.PodRunning ||
+		!strings.HasSuffix(got, "AllContainersRestarting=True(RestartAllContainersStarted)") {
 		t.Errorf("while they are removed: %s %s", st.Phase, got)
 	}
 	v = mayRestartAll(view(never, pod.Syncing, "init:again", "a:again", "b:again"))
@@ -40,12 +41,14 @@ func TestAPodThatRestartsAllItsContainers(t *testing.T) {
 		c.Waiting = pod.Waiting{Reason: pod.RestartingAllContainers}
 	}
 	st = status.Generate(v, &st, status.Node{}, now)
-	if got := conditions(&st); st.Phase != corev1.PodRunning || !strings.Contains(got, "Initialized=True ") || !strings.HasSuffix(got, "AllContainersRestarting=False") {
+	if got := conditions(&st); st.Phase != corev1.PodRunning || !strings.Contains(got, "Initialized=True ") ||
+		!strings.HasSuffix(got, "AllContainersRestarting=False") {
 		t.Errorf("when they are removed: %s %s", st.Phase, got)
 	}
 	for _, c := range append(st.ContainerStatuses, st.InitContainerStatuses...) {
 		last := c.LastTerminationState.Terminated
-		if c.State.Waiting == nil || c.State.Waiting.Reason != pod.RestartingAllContainers || last == nil || last.Reason != pod.RestartingAllContainers {
+		if c.State.Waiting == nil || c.State.Waiting.Reason != pod.RestartingAllContainers ||
+			last == nil || last.Reason != pod.RestartingAllContainers {
 			t.Errorf("%s: %+v, last %+v", c.Name, c.State, last)
 		}
 	}

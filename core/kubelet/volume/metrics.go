@@ -16,7 +16,8 @@ const (
 	actualState = "actual_state_of_world"
 )
 
-var totalVolumes = prometheus.NewDesc("volume_manager_total_volumes", "Volumes that pods of the node want (desired) and that are set up (actual).",
+var totalVolumes = prometheus.NewDesc("volume_manager_total_volumes",
+	"Volumes that pods of the node want (desired) and that are set up (actual).",
 	[]string{"plugin_name", "state"}, nil)
 
 // Metrics of the volumes, under upstream's names.

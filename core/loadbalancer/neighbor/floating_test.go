@@ -41,7 +41,8 @@ func TestTheLinkOfAFloatingAddress(t *testing.T) {
 			t.Errorf("%s: %s, %v, want %s", ip, on.Name, err, want)
 		}
 	}
-	if _, err := choose(all[:1], netip.MustParseAddr("192.0.2.10")); err == nil || !strings.Contains(err.Error(), "has none of its IP family") {
+	if _, err := choose(all[:1], netip.MustParseAddr("192.0.2.10")); err == nil ||
+		!strings.Contains(err.Error(), "has none of its IP family") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -15,7 +15,8 @@ func TestEvictionsAreReadFromBothVersions(t *testing.T) {
 	c := Codec{GVK: policyv1.SchemeGroupVersion.WithKind("Eviction")}
 	for _, kind := range []string{``, `"apiVersion":"policy/v1","kind":"Eviction",`, `"apiVersion":"policy/v1beta1","kind":"Eviction",`} {
 		for _, strict := range []bool{false, true} {
-			o, unknown, err := c.DecodeStrict([]byte(`{`+kind+`"metadata":{"name":"p"},"deleteOptions":{"dryRun":["All"]},"extra":1}`), object.JSON, strict)
+			body := []byte(`{` + kind + `"metadata":{"name":"p"},"deleteOptions":{"dryRun":["All"]},"extra":1}`)
+			o, unknown, err := c.DecodeStrict(body, object.JSON, strict)
 			if err != nil {
 				t.Fatalf("%s: %v", kind, err)
 			}

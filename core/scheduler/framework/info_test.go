@@ -45,7 +45,9 @@ func TestAChangedPodIsCountedLikeANewOne(t *testing.T) {
 // A pod that gives back resources that it has as a whole has them until its node has taken them.
 func TestAPodThatShrinksAsAWholeCountsAsItIs(t *testing.T) {
 	cpu := func(amount string) corev1.ResourceList { return corev1.ResourceList{"cpu": resource.MustParse(amount)} }
-	p := &corev1.Pod{Spec: corev1.PodSpec{Resources: &corev1.ResourceRequirements{Requests: cpu("1")}, Containers: []corev1.Container{{Name: "c"}}}}
+	p := &corev1.Pod{Spec: corev1.PodSpec{
+		Resources: &corev1.ResourceRequirements{Requests: cpu("1")}, Containers: []corev1.Container{{Name: "c"}},
+	}}
 	p.Status.AllocatedResources, p.Status.Resources = cpu("1"), &corev1.ResourceRequirements{Requests: cpu("3")}
 	if got := NewPodInfo(p).Requests.MilliCPU; got != 3000 {
 		t.Errorf("it counts with %dm", got)

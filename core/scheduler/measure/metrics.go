@@ -76,7 +76,8 @@ func New(sources Sources) *Metrics {
 		algorithm: single("scheduling_algorithm_duration_seconds", "How long decisions took, without binding.", fromMilli),
 		points: histogram("framework_extension_point_duration_seconds", "How long the plugins of an extension point took together.",
 			prometheus.ExponentialBuckets(0.0001, 2, 12), "extension_point", "status", "profile"),
-		evaluations: counter("plugin_evaluation_total", "Pods that a plugin was asked about, at PreFilter, Filter, PreScore and Score.", "plugin", "extension_point", "profile"),
+		evaluations: counter("plugin_evaluation_total",
+			"Pods that a plugin was asked about, at PreFilter, Filter, PreScore and Score.", "plugin", "extension_point", "profile"),
 		triesPerPod: single("pod_scheduling_attempts", "How many tries pods took that found a node.",
 			prometheus.ExponentialBuckets(1, 2, 5)),
 		sinceAdded: histogram("pod_scheduling_sli_duration_seconds", "How long pods that found a node had waited since they came into the queue, over all tries.", prometheus.ExponentialBuckets(0.01, 2, 20), "attempts"),
@@ -112,7 +113,8 @@ func (m *Metrics) Register(r prometheus.Registerer) error {
 	}
 	defer func() { m.stale.Set(0) }() // a scheduler that begins has read it
 	return errors.Join(
-		keep(r, &m.reloads), keep(r, &m.stale), keep(r, &m.attempts), keep(r, &m.latency), keep(r, &m.algorithm), keep(r, &m.points), keep(r, &m.evaluations),
+		keep(r, &m.reloads), keep(r, &m.stale), keep(r, &m.attempts),
+		keep(r, &m.latency), keep(r, &m.algorithm), keep(r, &m.points), keep(r, &m.evaluations),
 		keep(r, &m.triesPerPod), keep(r, &m.sinceAdded), keep(r, &m.victims), keep(r, &m.preemptions), keep(r, &m.permitWait),
 		keep(r, &m.incoming),
 	)

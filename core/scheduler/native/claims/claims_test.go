@@ -315,7 +315,8 @@ func TestProfilesShareWhatIsChosen(t *testing.T) {
 	c := newCluster(t, node("a"), class("static", "kubernetes.io/no-provisioner", waits), volumeOn("only", "a", "static", "2Gi"),
 		claim("one", "static", "1Gi"), claim("two", "static", "1Gi"))
 	shared := &claims.Assumed{}
-	before, after := claims.NewBinding(c.client, c.inf, claims.Settings{Assumed: shared}), claims.NewBinding(c.client, c.inf, claims.Settings{Assumed: shared})
+	settings := claims.Settings{Assumed: shared}
+	before, after := claims.NewBinding(c.client, c.inf, settings), claims.NewBinding(c.client, c.inf, settings)
 	c.start()
 	try := func(b *claims.Binding, p *framework.PodInfo) (*framework.State, *framework.Status) {
 		s := framework.NewState()

@@ -31,7 +31,9 @@ func TestPodsGoWhereTheirFeaturesAre(t *testing.T) {
 			corev1.PodSpec{InitContainers: []corev1.Container{{RestartPolicyRules: rules}}}, []string{restarts}, []string{restarts}, true,
 		},
 		"another rule": {
-			corev1.PodSpec{Containers: []corev1.Container{{RestartPolicyRules: []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}}}},
+			corev1.PodSpec{Containers: []corev1.Container{{
+				RestartPolicyRules: []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}},
+			}}},
 			nil, nil, true,
 		},
 		"its own users in the node's network": {

@@ -75,7 +75,7 @@ func onHost(t *testing.T, bridge object, do func(*scene)) {
 	}
 	data, err := json.Marshal(object{"cniVersion": "1.0.0", "name": "test", "plugins": []any{conf, object{
 		"type": "portmap", "backend": "nftables", "table": "wpt-hostports", "capabilities": object{"portMappings": true},
-		"reservedTCPPorts": []int{6443},
+		"reservedTCPPorts": []int{6443}, "reservedUDPPorts": []int{4789},
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -397,8 +397,14 @@ func TestPortsOfTheHostAreNotGivenAway(t *testing.T) {
 			port object
 			want string // of the refusal; empty: taken
 		}{
-			{object{"hostPort": 6443, "containerPort": 80, "protocol": "tcp"}, "hostPort 6443 is reserved"},
-			{object{"hostPort": 6443, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"}, "hostPort 6443 is reserved"},
+			{object{"hostPort": 6443, "containerPort": 80, "protocol": "tcp"}, "hostPort 6443/tcp is reserved"},
+			{object{"hostPort": 6443, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"}, "hostPort 6443/tcp is reserved"},
+			{object{"hostPort": 6443, "containerPort": 80, "protocol": "tcp", "hostIP": "::"}, "hostPort 6443/tcp is reserved"},
+			{object{"hostPort": 4789, "containerPort": 80, "protocol": "udp"}, "hostPort 4789/udp is reserved"},
+			{object{"hostPort": 4789, "containerPort": 80, "protocol": "udp", "hostIP": "10.99.0.1"}, "hostPort 4789/udp is reserved"},
+			{object{"hostPort": 4789, "containerPort": 80, "protocol": "tcp"}, ""},
+			{object{"hostPort": 7003, "containerPort": 80, "protocol": "udp", "hostIP": "10.99.0.1"}, "listens at 0.0.0.0:7003"},
+			{object{"hostPort": 7003, "containerPort": 80, "protocol": "sctp"}, ""},
 			{object{"hostPort": 6443, "containerPort": 80, "protocol": "udp"}, ""},
 			{object{"hostPort": 7001, "containerPort": 80, "protocol": "tcp"}, "listens at 127.0.0.1:7001"},
 			{object{"hostPort": 7001, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"}, "listens at 127.0.0.1:7001"},

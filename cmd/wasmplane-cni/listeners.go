@@ -28,9 +28,10 @@ const (
 // mapping come before every socket, so the process would lose its clients.
 func checkFree(c *portmapConf) error {
 	var listening []listener
+	reserved := map[string][]int{"tcp": c.ReservedTCPPorts, "udp": c.ReservedUDPPorts}
 	for _, m := range c.RuntimeConfig.PortMaps {
-		if m.Protocol == "tcp" && slices.Contains(c.ReservedTCPPorts, m.HostPort) {
-			return fmt.Errorf("hostPort %d is reserved for the node itself; choose another one", m.HostPort)
+		if slices.Contains(reserved[m.Protocol], m.HostPort) {
+			return fmt.Errorf("hostPort %d/%s is reserved for the node itself; choose another one", m.HostPort, m.Protocol)
 		}
 		if listening == nil {
 			var err error

@@ -36,8 +36,9 @@ type portmapConf struct {
 	// Table is ours; the reference plugin writes to a table that all clusters share.
 	Table string `json:"table"`
 	SNAT  *bool  `json:"snat"`
-	// ReservedTCPPorts are the node's own, whether or not anybody listens there now.
+	// ReservedTCPPorts and ReservedUDPPorts are the node's own, whether or not anybody listens there now.
 	ReservedTCPPorts []int `json:"reservedTCPPorts"`
+	ReservedUDPPorts []int `json:"reservedUDPPorts"`
 	RuntimeConfig    struct {
 		PortMaps []portMapping `json:"portMappings"`
 	} `json:"runtimeConfig"`

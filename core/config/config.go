@@ -535,6 +535,9 @@ type Node struct {
 	// beside the API's and the kubelet's, which it never gets, and those on which a
 	// process of the node listens when the pod starts.
 	ReservedHostPorts []int32 `yaml:"reservedHostPorts"`
+	// ReservedUDPHostPorts are the same of UDP. By default they are those by which nodes send each other
+	// what their pods send: VXLAN's (4789, of other networks 8472) and WireGuard's (51820).
+	ReservedUDPHostPorts []int32 `yaml:"reservedUDPHostPorts"`
 	// LocalVolumes: the real node offers room of its disk to claims, by storage class
 	// "local". False: it takes no new ones, and looks after those that it has.
 	LocalVolumes bool `yaml:"localVolumes"`
@@ -909,8 +912,9 @@ func Default() *Configuration {
 			LogLinkDir:    "/var/log/containers",
 			KubeletListen: ":0",
 
-			ReservedHostPorts: []int32{22, 2379, 2380},
-			LocalVolumes:      true,
+			ReservedHostPorts:    []int32{22, 2379, 2380},
+			ReservedUDPHostPorts: []int32{4789, 8472, 51820},
+			LocalVolumes:         true,
 
 			EnableSystemLogHandler: true,
 			NetworkPolicies:        true,
@@ -1089,9 +1093,13 @@ func (c *Configuration) complete() error {
 	if c.Node.MaxPods < 1 {
 		return field("node.maxPods", "expected at least 1, found %d", c.Node.MaxPods)
 	}
-	for _, port := range c.Node.ReservedHostPorts {
-		if port < 1 || port > 65535 {
-			return field("node.reservedHostPorts", "expected ports from 1 to 65535, found %d", port)
+	for name, ports := range map[string][]int32{
+		"node.reservedHostPorts": c.Node.ReservedHostPorts, "node.reservedUDPHostPorts": c.Node.ReservedUDPHostPorts,
+	} {
+		for _, port := range ports {
+			if port < 1 || port > 65535 {
+				return field(name, "expected ports from 1 to 65535, found %d", port)
+			}
 		}
 	}
 	if i := c.Node.Images; min(i.LayerBytes, i.ImageBytes, i.LayerFiles, i.ImageFiles) < 0 {

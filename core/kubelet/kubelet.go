@@ -87,6 +87,8 @@ type Config struct {
 	// ReservedTCPPorts are the node's own (the API's, the kubelet's, ssh): a pod that
 	// wants one as its hostPort is refused.
 	ReservedTCPPorts []int32
+	// ReservedUDPPorts are the same of UDP: those of the network between nodes.
+	ReservedUDPPorts []int32
 	// SeccompRoot is where Localhost seccomp profiles are.
 	SeccompRoot string
 	// Delays of pods; zero values are upstream's.
@@ -165,7 +167,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k := &Kubelet{
-		parts:  &parts{cfg: cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds, room: fit.NewRoom(cfg.ReservedTCPPorts)},
+		parts:  &parts{cfg: cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds, room: fit.NewRoom(cfg.ReservedTCPPorts, cfg.ReservedUDPPorts)},
 		leases: cfg.Leases, ready: make(chan struct{}), joined: make(chan struct{}), workers: map[types.UID]*worker{},
 		static: newStatics(),
 	}

@@ -221,16 +221,17 @@ func TestPodsRunOnSimulatedNodes(t *testing.T) {
 func TestReservedPortsGoToNoPod(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	w.node("n1", w.engine(), func(c *kubelet.Config) { c.ReservedTCPPorts = []int32{22, 6443} })
+	w.node("n1", w.engine(), func(c *kubelet.Config) { c.ReservedTCPPorts, c.ReservedUDPPorts = []int32{22, 6443}, []int32{51820} })
 	port := func(c corev1.ContainerPort) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Spec.Containers[0].Ports = []corev1.ContainerPort{c} }
 	}
 	w.create("n1", "api", port(corev1.ContainerPort{ContainerPort: 80, HostPort: 6443, Protocol: corev1.ProtocolTCP}))
 	w.create("n1", "ssh", port(corev1.ContainerPort{ContainerPort: 80, HostPort: 22, HostIP: "127.0.0.1"}))
+	w.create("n1", "tunnel", port(corev1.ContainerPort{ContainerPort: 80, HostPort: 51820, HostIP: "127.0.0.1", Protocol: corev1.ProtocolUDP}))
 	w.create("n1", "udp", port(corev1.ContainerPort{ContainerPort: 80, HostPort: 6443, Protocol: corev1.ProtocolUDP}))
 	w.create("n1", "host", port(corev1.ContainerPort{ContainerPort: 22, HostPort: 22, Protocol: corev1.ProtocolTCP}),
 		func(p *corev1.Pod) { p.Spec.HostNetwork = true })
-	for _, name := range []string{"api", "ssh"} {
+	for _, name := range []string{"api", "ssh", "tunnel"} {
 		p := w.until(name, "refused", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		if p.Status.Reason != "HostPortReserved" || !strings.Contains(p.Status.Message, "is reserved for the node itself") {
 			t.Errorf("pod %s is %s", name, describe(p))

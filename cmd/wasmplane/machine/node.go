@@ -101,7 +101,7 @@ func NewNode(c *process.Component, serving ServingOf) (*Node, error) {
 func realNodeConfig(o process.Options) realnode.Config {
 	c := realnode.Config{
 		Cluster: o.Config.Cluster.Name, Dir: o.Dir.Node(), Registries: registries(o), Log: o.Logger,
-		ReservedTCPPorts: ReservedPorts(o.Config),
+		ReservedTCPPorts: ReservedPorts(o.Config), ReservedUDPPorts: o.Config.Node.ReservedUDPHostPorts,
 	}
 	c.Containerd.Limits = imageLimits(o.Config.Node.Images)
 	c.Containerd.Handlers = o.Config.Node.Handlers()
@@ -116,7 +116,7 @@ func imageLimits(b config.ImageBounds) bounds.Limits {
 	return bounds.Limits{LayerBytes: b.LayerBytes, LayerFiles: b.LayerFiles, ImageBytes: b.ImageBytes, ImageFiles: b.ImageFiles}
 }
 
-// ReservedPorts are ports by which the machine is reached and rescued: none of them
+// ReservedPorts are ports of TCP by which the machine is reached and rescued: none of them
 // goes to a pod or a Service.
 func ReservedPorts(c *config.Configuration, more ...int32) []int32 {
 	out := append(slices.Clone(c.Node.ReservedHostPorts), more...)
@@ -307,8 +307,8 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		Health:           claimed,
 		Metrics:          measured,
 		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port(), Fresh: devices.Fresh(), Unwell: down.Unwell},
-		ReservedTCPPorts: ReservedPorts(c, door.Port()),
-		ClusterDNS:       texts(DNSAddresses(c)[:1]), ClusterDomain: c.Cluster.Domain, HostResolv: spec.ReadResolv("/etc/resolv.conf"),
+		ReservedTCPPorts: ReservedPorts(c, door.Port()), ReservedUDPPorts: c.Node.ReservedUDPHostPorts,
+		ClusterDNS: texts(DNSAddresses(c)[:1]), ClusterDomain: c.Cluster.Domain, HostResolv: spec.ReadResolv("/etc/resolv.conf"),
 		SeccompRoot: filepath.Join(kubeletRoot(n.component.Options), "seccomp"),
 		Images:      imagesKept(c.Node), Logger: n.component.Options.Logger, Tracer: n.component.Tracer,
 	})

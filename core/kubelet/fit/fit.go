@@ -7,6 +7,7 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -38,16 +39,20 @@ type Verdict struct {
 
 // Room of one node, and the pods that have their place in it.
 type Room struct {
-	reservedTCP []int32
+	reserved map[corev1.Protocol][]int32
 
 	mu       sync.Mutex
 	admitted map[types.UID]*corev1.Pod
 }
 
-// NewRoom makes an empty one. Pods may not have the TCP ports reservedTCP of the
-// node as host ports.
-func NewRoom(reservedTCP []int32) *Room {
-	return &Room{reservedTCP: reservedTCP, admitted: map[types.UID]*corev1.Pod{}}
+// PortReserved is the reason of a refusal of a host port that is the node's own.
+const PortReserved = "HostPortReserved"
+
+// NewRoom makes an empty one. Pods may not have the ports reservedTCP and reservedUDP of the
+// node as host ports, at whatever address.
+func NewRoom(reservedTCP, reservedUDP []int32) *Room {
+	reserved := map[corev1.Protocol][]int32{corev1.ProtocolTCP: reservedTCP, corev1.ProtocolUDP: reservedUDP}
+	return &Room{reserved: reserved, admitted: map[types.UID]*corev1.Pod{}}
 }
 
 func refuse(reason, format string, args ...any) Verdict {
@@ -77,8 +82,8 @@ func (r *Room) Reserve(p *corev1.Pod, node *corev1.Node) Verdict {
 		}, true); untolerated {
 		return refuse("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
 	}
-	if port := r.portReserved(p); port != 0 {
-		return refuse("HostPortReserved", "Failed to admit pod as host port %d/TCP is reserved for the node itself; choose another hostPort", port)
+	if port := r.portReserved(p); port != "" {
+		return refuse(PortReserved, "Failed to admit pod as host port %s is reserved for the node itself; choose another hostPort", port)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,16 +215,17 @@ func byClaim(p *corev1.Pod, name corev1.ResourceName) bool {
 
 // portReserved answers a host port of the pod that is the node's own. It would be
 // taken from whoever listens there by rules, in the node's own network it cannot be.
-func (r *Room) portReserved(p *corev1.Pod) int32 {
+func (r *Room) portReserved(p *corev1.Pod) string {
 	if pod.HostNetwork(p) {
-		return 0
+		return ""
 	}
 	for _, port := range hostPorts(p) {
-		if (port.Protocol == corev1.ProtocolTCP || port.Protocol == "") && slices.Contains(r.reservedTCP, port.HostPort) {
-			return port.HostPort
+		protocol := cmp.Or(port.Protocol, corev1.ProtocolTCP)
+		if slices.Contains(r.reserved[protocol], port.HostPort) {
+			return fmt.Sprintf("%d/%s", port.HostPort, protocol)
 		}
 	}
-	return 0
+	return ""
 }
 
 // portTaken answers a host port of the pod that another has. Lock held.

@@ -84,6 +84,12 @@ func TestANodeRefusesWhatItCannotRun(t *testing.T) {
 		},
 		"the node's own port":        {pod: func(p *corev1.Pod) { *p = *withPort("p", "", 6443, "") }, reason: "HostPortReserved"},
 		"its number, as UDP":         {pod: func(p *corev1.Pod) { *p = *withPort("p", "", 6443, corev1.ProtocolUDP) }},
+		"of the nodes' tunnel":       {pod: func(p *corev1.Pod) { *p = *withPort("p", "", 4789, corev1.ProtocolUDP) }, reason: "HostPortReserved"},
+		"the tunnel's, as TCP":       {pod: func(p *corev1.Pod) { *p = *withPort("p", "", 4789, "") }},
+		"the tunnel's, as SCTP":      {pod: func(p *corev1.Pod) { *p = *withPort("p", "", 4789, corev1.ProtocolSCTP) }},
+		"the tunnel's, at loopback":  {pod: func(p *corev1.Pod) { *p = *withPort("p", "127.0.0.1", 4789, corev1.ProtocolUDP) }, reason: "HostPortReserved"},
+		"the node's own, at ::":      {pod: func(p *corev1.Pod) { *p = *withPort("p", "::", 6443, "") }, reason: "HostPortReserved"},
+		"the node's own, at one":     {pod: func(p *corev1.Pod) { *p = *withPort("p", "192.0.2.7", 6443, "") }, reason: "HostPortReserved"},
 		"its number, in its network": {pod: func(p *corev1.Pod) { *p = *withPort("p", "", 6443, ""); p.Spec.HostNetwork = true }},
 		"more than there is":         {pod: func(p *corev1.Pod) { *p = *pod("p", "3") }, reason: "OutOfcpu"},
 		"what the node does not have": {
@@ -101,7 +107,7 @@ func TestANodeRefusesWhatItCannotRun(t *testing.T) {
 			if c.node != nil {
 				c.node(n)
 			}
-			v := fit.NewRoom([]int32{6443}).Reserve(p, n)
+			v := fit.NewRoom([]int32{6443}, []int32{4789}).Reserve(p, n)
 			if v.Reason != c.reason || v.Refused != (c.reason != "") {
 				t.Errorf("%+v, want the reason %q", v, c.reason)
 			}
@@ -122,7 +128,7 @@ func condition(kind corev1.NodeConditionType) func(*corev1.Node) {
 }
 
 func TestPodsShareANodesResources(t *testing.T) {
-	r, n := fit.NewRoom(nil), node()
+	r, n := fit.NewRoom(nil, nil), node()
 	step := func(what string, v fit.Verdict, want string) {
 		t.Helper()
 		if v.Reason != want {
@@ -156,7 +162,7 @@ func TestPodsShareANodesPorts(t *testing.T) {
 		{withPort("a", "", 80, corev1.ProtocolTCP), withPort("a", "", 80, corev1.ProtocolTCP), ""},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			r, n := fit.NewRoom(nil), node()
+			r, n := fit.NewRoom(nil, nil), node()
 			r.Keep(c.has)
 			if v := r.Reserve(c.wants, n); v.Reason != c.reason {
 				t.Errorf("%+v, want the reason %q", v, c.reason)

@@ -53,8 +53,8 @@ type Config struct {
 	PluginDir string
 	// MTU of the pods' links; the kernel's default (1500) when zero.
 	MTU int
-	// ReservedTCPPorts are ports of the node that no pod gets as its hostPort.
-	ReservedTCPPorts []int32
+	// ReservedTCPPorts and ReservedUDPPorts are ports of the node that no pod gets as its hostPort.
+	ReservedTCPPorts, ReservedUDPPorts []int32
 }
 
 func (c Config) validate() (Config, error) {
@@ -159,6 +159,9 @@ func (c Config) conflist() ([]byte, error) {
 	}
 	if len(c.ReservedTCPPorts) > 0 {
 		portmap["reservedTCPPorts"] = c.ReservedTCPPorts
+	}
+	if len(c.ReservedUDPPorts) > 0 {
+		portmap["reservedUDPPorts"] = c.ReservedUDPPorts
 	}
 	data, err := json.MarshalIndent(object{
 		"cniVersion": cniVersion, "name": c.Names.Network(), "plugins": []any{bridge, portmap},

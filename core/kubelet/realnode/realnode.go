@@ -42,8 +42,8 @@ type Config struct {
 	Registries []images.Registry
 	// MTU of the pods' links; the kernel's default when zero.
 	MTU int
-	// ReservedTCPPorts are ports of the node that no pod gets as its hostPort.
-	ReservedTCPPorts []int32
+	// ReservedTCPPorts and ReservedUDPPorts are ports of the node that no pod gets as its hostPort.
+	ReservedTCPPorts, ReservedUDPPorts []int32
 	// CheckNetwork is how often the network is looked at for what others did to it; default 30 s.
 	CheckNetwork time.Duration
 	Log          *slog.Logger
@@ -62,7 +62,7 @@ func (c Config) containerd() containerd.Config {
 
 func (c Config) network() network.Config {
 	return network.Config{
-		Names: c.names(), MTU: c.MTU, ReservedTCPPorts: c.ReservedTCPPorts,
+		Names: c.names(), MTU: c.MTU, ReservedTCPPorts: c.ReservedTCPPorts, ReservedUDPPorts: c.ReservedUDPPorts,
 		ConfDir: filepath.Join(c.Dir, "etc/cni"), StateDir: filepath.Join(c.Dir, "net"),
 	}
 }

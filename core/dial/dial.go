@@ -33,6 +33,9 @@ type Policy struct {
 	Allow []netip.Prefix
 	// Deny is refused unless Allow has it: addresses of the cluster that look public.
 	Deny []netip.Prefix
+	// Report is told of each address that was to be connected to and was refused, with the
+	// context of the one who dials; nil = nobody is told. It must not wait.
+	Report func(ctx context.Context, refused *RefusedError)
 }
 
 // Public reaches the internet only.
@@ -85,9 +88,19 @@ func (p Policy) Control(_, address string, _ syscall.RawConn) error {
 	return p.Check(at.Addr())
 }
 
+// control is Control for a net.Dialer, which says for whom it dials.
+func (p Policy) control(ctx context.Context, network, address string, c syscall.RawConn) error {
+	err := p.Control(network, address, c)
+	var refused *RefusedError
+	if p.Report != nil && errors.As(err, &refused) {
+		p.Report(ctx, refused)
+	}
+	return err
+}
+
 // Dialer connects by the policy.
 func (p Policy) Dialer(timeout time.Duration) *net.Dialer {
-	return &net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second, Control: p.Control}
+	return &net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second, ControlContext: p.control}
 }
 
 // Context is the dialer's function, with ten seconds for each connection.

@@ -31,6 +31,15 @@ const (
 	maxNames    = 16 << 20 // bytes of the name section
 )
 
+// LimitNames are the names of the limits, by which a LimitError names one.
+func LimitNames() []string {
+	return []string{
+		"types", "parameters of a type", "results of a type", "parameters and results of all types", "imports", "globals", "exports",
+		"tables", "entries of a table", "element segments", "functions in element segments", "data segments", "functions",
+		"bytes of a function", "locals in one function", "targets of a br_table", "custom sections", "bytes of names",
+	}
+}
+
 // checkMemory refuses memories that the engine does not have.
 func checkMemory(flags byte) error {
 	switch {

@@ -262,7 +262,7 @@ func (m *module) readFunctions() error {
 	r := m.section(secFunction)
 	n := r.U32()
 	if n > m.opts.Functions {
-		return fmt.Errorf("%d functions: at most %d are allowed", n, m.opts.Functions)
+		return wasm.TooMany(n, "functions", int(m.opts.Functions))
 	}
 	for ; n > 0 && r.Err == nil; n-- {
 		t := r.U32()
@@ -313,7 +313,7 @@ func (m *module) readBodies() error {
 	for i := uint32(0); i < n && r.Err == nil; i++ {
 		size := r.U32()
 		if size > m.opts.BodyBytes {
-			return fmt.Errorf("function %d has a body of %d bytes: at most %d are allowed", m.imported+i, size, m.opts.BodyBytes)
+			return wasm.OverLimit("bytes of a function", "function %d has a body of %d bytes: at most %d are allowed", m.imported+i, size, m.opts.BodyBytes)
 		}
 		at := r.Pos
 		body := r.Bytes(size)
@@ -363,7 +363,7 @@ func (m *module) boundTables() error {
 		out = append(out, r.Byte())
 		flags, minimum, maximum := r.Limits()
 		if minimum > m.opts.TableEntries {
-			return fmt.Errorf("a table of %d entries: at most %d are allowed", minimum, m.opts.TableEntries)
+			return wasm.OverLimit("entries of a table", "a table of %d entries: at most %d are allowed", minimum, m.opts.TableEntries)
 		}
 		if flags&1 == 0 || maximum > m.opts.TableEntries {
 			flags, maximum = flags|1, m.opts.TableEntries

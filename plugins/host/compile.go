@@ -5,12 +5,12 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/tetratelabs/wazero"
 
 	"github.com/wasmplane/wasmplane/plugins/component/binary"
 	"github.com/wasmplane/wasmplane/plugins/fuel"
+	wasmformat "github.com/wasmplane/wasmplane/plugins/fuel/wasm"
 	"github.com/wasmplane/wasmplane/plugins/host/compiler"
 	"github.com/wasmplane/wasmplane/plugins/host/wasmengine"
 	"github.com/wasmplane/wasmplane/plugins/rego"
@@ -38,7 +38,7 @@ type Options struct {
 // Compile checks, meters and compiles a module, in its turn. It makes no instance.
 func (h *Host) Compile(ctx context.Context, wasm []byte, o Options) (*Module, error) {
 	if int64(len(wasm)) > h.cfg.ModuleBytes {
-		return nil, fmt.Errorf("the module has %d bytes: at most %d are allowed", len(wasm), h.cfg.ModuleBytes)
+		return nil, wasmformat.OverLimit("bytes of a module", "the module has %d bytes: at most %d are allowed", len(wasm), h.cfg.ModuleBytes)
 	}
 	o.Limits = o.Limits.WithDefaults()
 	if !h.begin() {

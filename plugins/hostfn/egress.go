@@ -20,6 +20,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
@@ -85,7 +86,7 @@ func (c *Caller) Fetch(ctx context.Context, q FetchRequest) (FetchReply, error) 
 	if err != nil {
 		return FetchReply{}, err
 	}
-	r, err := http.NewRequestWithContext(ctx, q.Method, u.String(), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(attempts.With(ctx, c.e.Subject()), q.Method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		return FetchReply{}, fmt.Errorf("make the request: %w", err)
 	}
@@ -184,6 +185,8 @@ func belowPath(u *url.URL, granted string) bool {
 
 // egress keeps one transport for each kind of grant.
 type egress struct {
+	attempts *attempts.Ledger
+
 	mu   sync.Mutex
 	made map[egressKey]*http.Transport
 }
@@ -221,7 +224,7 @@ func (e *egress) transport(private bool, caFile string) (*http.Transport, error)
 	if e.made == nil {
 		e.made = map[egressKey]*http.Transport{}
 	}
-	e.made[key] = GuardedTransport(private, roots)
+	e.made[key] = GuardedTransport(private, roots, e.attempts)
 	return e.made[key], nil
 }
 
@@ -251,10 +254,17 @@ func authorities(file string) (*x509.CertPool, error) {
 // GuardedTransport connects to public addresses only, unless private ones are
 // allowed. The address is checked when it is connected to, whatever a name was
 // resolved to before. No proxy of the environment is used: it would connect in our place.
-func GuardedTransport(private bool, roots *x509.CertPool) *http.Transport {
+// What is refused is written down in the ledger.
+func GuardedTransport(private bool, roots *x509.CertPool, l *attempts.Ledger) *http.Transport {
 	policy := dial.Public(nil, nil)
 	if private {
 		policy = dial.Operator(nil)
+	}
+	policy.Report = func(ctx context.Context, refused *dial.RefusedError) {
+		l.Refused(ctx, attempts.Attempt{
+			Kind: attempts.Dial, Reason: "grant", Detail: "policy of the plugin's grant: " + refused.Error(),
+			Event: "it was about to connect to an address that its grants do not allow",
+		})
 	}
 	t := policy.Guard(&http.Transport{
 		TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},

@@ -29,6 +29,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
+	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/rights"
@@ -58,6 +59,8 @@ type Backend struct {
 	Images Images
 	// External asks providers of external data.
 	External External
+	// Attempts that were refused are written down here; nil = they are not.
+	Attempts *attempts.Ledger
 	Logger   *slog.Logger
 }
 
@@ -76,7 +79,7 @@ func New(b Backend) *Functions {
 	if b.Logger == nil {
 		b.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Functions{backend: b, rights: rights.New(b.Access)}
+	return &Functions{backend: b, egress: egress{attempts: b.Attempts}, rights: rights.New(b.Access).Reporting(b.Attempts)}
 }
 
 // Rights holds plugins of the API against the rights of their writers.

@@ -3,10 +3,12 @@
 package hostfn_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -30,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
@@ -376,7 +379,8 @@ func TestFetchGoesToGrantedHostsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := strings.TrimPrefix(s.URL, "https://")
-	f := hostfn.New(hostfn.Backend{})
+	var log bytes.Buffer
+	f := hostfn.New(hostfn.Backend{Attempts: attempts.New(attempts.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})})
 	defer f.Close()
 	granted := f.Set(entry(t, `{http: [{hosts: ["`+host+`"], private: true, caFile: `+ca+`}]}`))[hostfn.Fetch]
 	narrow := f.Set(entry(t, `{http: [{hosts: ["`+host+`"], paths: [/api], private: true, caFile: `+ca+`}]}`))[hostfn.Fetch]
@@ -413,6 +417,9 @@ func TestFetchGoesToGrantedHostsOnly(t *testing.T) {
 			if !strings.Contains(text, c.want) {
 				t.Errorf("%s, want %q in it", text, c.want)
 			}
+			if c.name == "a private address" && !strings.Contains(log.String(), "attempt=dial reason=grant") {
+				t.Errorf("the ledger has %q", log.String())
+			}
 		})
 	}
 }
@@ -436,7 +443,7 @@ func TestImagesAreLookedUpInGrantedRegistries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := hostfn.New(hostfn.Backend{Images: hostfn.NewImages(nil)})
+	f := hostfn.New(hostfn.Backend{Images: hostfn.NewImages(nil, nil)})
 	set := f.Set(entry(t, `{images: {plainHTTP: ["`+reg+`"], private: true}}`))
 	input := []byte(`{"image":"` + ref.Name() + `"}`)
 	for call, want := range map[string]string{

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/plugins/host"
 )
 
@@ -117,13 +118,13 @@ func (c *Caller) imageAccess(ctx context.Context, image string) (ImageAccess, er
 
 // NewImages looks images up over the network. What it found is remembered for a
 // minute: a rollout asks for the same image for every pod. keychain holds the
-// credentials; nil is none.
-func NewImages(keychain authn.Keychain) Images {
+// credentials; nil is none. Registries that must not be connected to are written down in the ledger.
+func NewImages(keychain authn.Keychain, l *attempts.Ledger) Images {
 	if keychain == nil {
 		keychain = authn.NewMultiKeychain()
 	}
 	return &images{
-		keychain: keychain, public: GuardedTransport(false, nil), private: GuardedTransport(true, nil),
+		keychain: keychain, public: GuardedTransport(false, nil, l), private: GuardedTransport(true, nil, l),
 		found: map[imageKey]found{},
 	}
 }

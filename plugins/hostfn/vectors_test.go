@@ -31,7 +31,7 @@ func TestTheVectorsOfTheSpecification(t *testing.T) {
 		t.Run(v.Name, func(t *testing.T) {
 			f := hostfn.New(hostfn.Backend{
 				Objects: someObjects(), Access: &allowing{}, Events: &noted{}, State: &drawer{values: map[string]map[string][]byte{}},
-				Images: hostfn.NewImages(nil),
+				Images: hostfn.NewImages(nil, nil),
 			})
 			call := f.Set(entry(t, string(v.Grants)))[v.Call]
 			if call == nil {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
@@ -118,6 +119,7 @@ func (l *Loader) prepare(ctx context.Context, j *load) *result {
 	}
 	if j.plugin {
 		if r.version, r.err = l.version(ctx, j, e); r.err != nil {
+			l.report(ctx, &e, r.err)
 			return r
 		}
 		r.fetched = j.fetched
@@ -128,9 +130,21 @@ func (l *Loader) prepare(ctx context.Context, j *load) *result {
 		}
 	}
 	if c := e.CandidateEntry(); c != nil && j.candidate {
-		r.candidate, r.candidateErr = l.version(ctx, j, *c)
+		if r.candidate, r.candidateErr = l.version(ctx, j, *c); r.candidateErr != nil {
+			l.report(ctx, c, r.candidateErr)
+		}
 	}
 	return r
+}
+
+// report writes down that a module is beyond a limit. The plugin's status says it too, and an event of it.
+func (l *Loader) report(ctx context.Context, e *manifest.Entry, err error) {
+	var limit interface{ LimitName() string }
+	if errors.As(err, &limit) {
+		l.cfg.Attempts.Refused(ctx, attempts.Attempt{
+			Kind: attempts.Module, Reason: limit.LimitName(), Subject: e.Subject(), Detail: fmt.Sprintf("plugin %q: %v", e.Name, err),
+		})
+	}
 }
 
 // discard closes what was made for nobody.

@@ -29,6 +29,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/host"
@@ -59,7 +60,9 @@ type Config struct {
 	// Points are those at which this process asks plugins; nil = all, empty = none.
 	// Plugins without a hook at any of them are not kept.
 	Points []abi.Point
-	Logger *slog.Logger
+	// Attempts that were refused are written down here; nil = they are not.
+	Attempts *attempts.Ledger
+	Logger   *slog.Logger
 	// Registerer gets the plugins' metrics; nil = they are counted and not served.
 	Registerer prometheus.Registerer
 	// Namespaces answers the labels of namespaces, for namespaceSelector.

@@ -23,6 +23,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
@@ -43,8 +44,9 @@ const (
 
 // Checker asks, and remembers answers for some seconds.
 type Checker struct {
-	access Access
-	now    func() time.Time
+	access   Access
+	attempts *attempts.Ledger
+	now      func() time.Time
 
 	mu      sync.Mutex
 	answers map[string]answer
@@ -59,6 +61,45 @@ type answer struct {
 // a writer is answered with an error.
 func New(a Access) *Checker {
 	return &Checker{access: a, now: time.Now, answers: map[string]answer{}}
+}
+
+// Reporting has what a writer lacks written down, where a plugin asks for it or is about to do it, and
+// returns the checker. Standing, which only shows it, writes nothing down.
+func (c *Checker) Reporting(to *attempts.Ledger) *Checker {
+	c.attempts = to
+	return c
+}
+
+// fields that ask for something, by the last part of their path: reasons of attempts.
+var fields = []string{"read", "accessReview", "reclaim", "events", "http", "dns", "images", "capabilities", "secret", "serviceAccount", "points"}
+
+// verbs that plugins need rights for when they act: reasons of attempts.
+var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+
+// report writes down that a plugin's writer lacks a right.
+func (c *Checker) report(ctx context.Context, e *manifest.Entry, n Need, err error) {
+	var lacking *LackingError
+	if c == nil || c.attempts == nil || !errors.As(err, &lacking) {
+		return
+	}
+	a := attempts.Attempt{Kind: attempts.Act, Reason: Verb, Subject: e.Subject(), Detail: lacking.Error()}
+	if at, ok := strings.CutPrefix(n.Field, "spec."); ok {
+		a.Kind, a.Reason = attempts.Grant, attempts.Other
+		last := at[strings.LastIndexByte(at, '.')+1:]
+		if last, _, _ = strings.Cut(last, "["); slices.Contains(fields, last) {
+			a.Reason = last
+		}
+		c.attempts.Refused(ctx, a) // the answer to the writer, or the plugin's status, says it
+		return
+	}
+	if n.Attributes != nil {
+		a.Reason = attempts.Other
+		if slices.Contains(verbs, n.Attributes.Verb) {
+			a.Reason = n.Attributes.Verb
+		}
+	}
+	a.Event = fmt.Sprintf("it was about to do what its writer, %q, may not: %s", lacking.Writer, lacking.What)
+	c.attempts.Refused(ctx, a)
 }
 
 // LackingError is what a writer may not do.
@@ -97,7 +138,7 @@ func (c *Checker) Act(ctx context.Context, e *manifest.Entry, a authorizationv1.
 	if !e.FromAPI {
 		return nil
 	}
-	return c.hold(ctx, e, e.Writer, Need{Attributes: &a})
+	return c.told(ctx, e, Need{Attributes: &a})
 }
 
 // Grants says whether the plugin's writer may give plugins more than he has, which
@@ -106,7 +147,7 @@ func (c *Checker) Grants(ctx context.Context, e *manifest.Entry, field, what str
 	if !e.FromAPI {
 		return nil
 	}
-	return c.hold(ctx, e, e.Writer, Need{Field: field, What: what})
+	return c.told(ctx, e, Need{Field: field, What: what})
 }
 
 // Check holds everything that an entry asks for against its writer's rights, at the
@@ -117,9 +158,16 @@ func (c *Checker) Check(ctx context.Context, e *manifest.Entry, points []string,
 	}
 	var errs []error
 	for _, n := range append(Needs(e, points), more...) {
-		errs = append(errs, c.hold(ctx, e, e.Writer, n))
+		errs = append(errs, c.told(ctx, e, n))
 	}
 	return errors.Join(errs...)
+}
+
+// told is hold, and writes down what is lacking.
+func (c *Checker) told(ctx context.Context, e *manifest.Entry, n Need) error {
+	err := c.hold(ctx, e, e.Writer, n)
+	c.report(ctx, e, n, err)
+	return err
 }
 
 func (c *Checker) hold(ctx context.Context, e *manifest.Entry, writer *user.DefaultInfo, n Need) error {

@@ -4,7 +4,9 @@ package source_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +16,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/source"
@@ -76,8 +79,21 @@ func TestATenantsSourceReachesNothingNear(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			asked.Store(0)
 			var log bytes.Buffer
-			f := fetcher(t, source.Config{Tenants: c.tenants, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			var reported atomic.Value
+			report := func(ctx context.Context, refused *dial.RefusedError) {
+				reported.Store(fmt.Sprint(attempts.From(ctx).Object.Namespace, "/", attempts.From(ctx).Object.Name, " ", refused))
+			}
+			tenants, operators := dial.Public(nil, nil), dial.Operator(nil)
+			if c.tenants != nil {
+				tenants = *c.tenants
+			}
+			tenants.Report, operators.Report = report, report
+			f := fetcher(t, source.Config{Tenants: &tenants, Operators: &operators, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			_, err := f.Fetch(t.Context(), c.entry)
+			told, _ := reported.Load().(string)
+			if (c.want == refused || c.want == "metadata") != strings.HasPrefix(told, c.entry.Namespace+"/"+c.entry.Name+" ") {
+				t.Errorf("the ledger is told %q", told)
+			}
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("error %v, want %q", err, c.want)
 			}

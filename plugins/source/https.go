@@ -20,8 +20,8 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
-// attempts is how often a download is begun or resumed.
-const attempts = 4
+// tries is how often a download is begun or resumed.
+const tries = 4
 
 func (f *Fetcher) https(ctx context.Context, e *manifest.Entry) (*Module, error) {
 	m := &Module{Digest: e.Digest}
@@ -113,14 +113,14 @@ func download(ctx context.Context, client *http.Client, url string, limit int64,
 	var got []byte
 	var tag string
 	var last error
-	for range attempts {
+	for range tries {
 		b, etag, whole, err := part(ctx, client, url, limit, c, len(got), tag)
 		if whole {
 			got = nil
 		}
 		got, tag = append(got, b...), etag
 		if int64(len(got)) > limit {
-			return nil, &limitError{fmt.Sprintf("it has more than %d bytes (fetch.maxSize)", limit)}
+			return nil, &limitError{"fetch.maxSize", fmt.Sprintf("it has more than %d bytes (fetch.maxSize)", limit)}
 		}
 		if err == nil {
 			return got, nil
@@ -134,7 +134,7 @@ func download(ctx context.Context, client *http.Client, url string, limit int64,
 			got = nil // nobody could tell whether the rest belongs to it
 		}
 	}
-	return nil, fmt.Errorf("it broke off %d times; the last time: %w", attempts, last)
+	return nil, fmt.Errorf("it broke off %d times; the last time: %w", tries, last)
 }
 
 type statusError struct {
@@ -180,8 +180,8 @@ func part(ctx context.Context, client *http.Client, url string, limit int64, c c
 		return nil, tag, false, &statusError{resp.StatusCode, resp.Status}
 	}
 	if resp.ContentLength > limit {
-		return nil, "", whole, &limitError{fmt.Sprintf("the server answers %d bytes: at most %d are allowed (fetch.maxSize)", resp.ContentLength,
-			limit)}
+		return nil, "", whole, &limitError{"fetch.maxSize", fmt.Sprintf("the server answers %d bytes: at most %d are allowed (fetch.maxSize)",
+			resp.ContentLength, limit)}
 	}
 	b, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	if err == nil && resp.ContentLength >= 0 && int64(len(b)) < resp.ContentLength {

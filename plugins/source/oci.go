@@ -178,7 +178,7 @@ func (r *registry) module(ctx context.Context) (*Module, error) {
 		return nil, err
 	}
 	if layer.Size > limit {
-		return nil, &limitError{fmt.Sprintf("fetch %s: the module has %d bytes: at most %d are allowed (fetch.maxSize)", r.entry.Source,
+		return nil, &limitError{"fetch.maxSize", fmt.Sprintf("fetch %s: the module has %d bytes: at most %d are allowed (fetch.maxSize)", r.entry.Source,
 			layer.Size, limit)}
 	}
 	m := &Module{Digest: layer.Digest.String(), Manifest: digest}
@@ -299,7 +299,7 @@ func (r *registry) blob(ctx context.Context, digest string, limit int64) ([]byte
 		return nil, err
 	}
 	var last error
-	for range attempts {
+	for range tries {
 		b, err := readLayer(r.ref.repository.Digest(digest), limit, options)
 		if err == nil {
 			return b, r.fetcher.cache.put(b)

@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/rego/bundle"
@@ -99,7 +100,7 @@ func Digest(b []byte) string {
 // Fetch fetches, checks and verifies the module of an entry. A tenant is told no more of
 // what it met than he needs; the log has the rest.
 func (f *Fetcher) Fetch(ctx context.Context, e *manifest.Entry) (*Module, error) {
-	m, err := f.fetchPinned(ctx, e)
+	m, err := f.fetchPinned(attempts.With(ctx, e.Subject()), e)
 	if err != nil && e.Namespace != "" {
 		f.cfg.Logger.WarnContext(ctx, "could not fetch the module of a plugin of a namespace", "plugin", e.Name, "namespace", e.Namespace,
 			"source", e.Source, "error", err)
@@ -135,9 +136,12 @@ func forTenants(err error) error {
 }
 
 // limitError is a bound of the entry that was passed.
-type limitError struct{ text string }
+type limitError struct{ name, text string }
 
 func (e *limitError) Error() string { return e.text }
+
+// LimitName is the bound's.
+func (e *limitError) LimitName() string { return e.name }
 
 // secretError is what is wrong with the entry's credentials, which are the writer's own.
 type secretError struct{ err error }
@@ -156,7 +160,7 @@ func (f *Fetcher) fetchPinned(ctx context.Context, e *manifest.Entry) (*Module, 
 		return nil, errors.New("a module that is not a local file has to be pinned (digest)")
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, time.Duration(e.Fetch.Timeout),
-		&limitError{fmt.Sprintf("fetching took longer than %s (fetch.timeout)", time.Duration(e.Fetch.Timeout))})
+		&limitError{"fetch.timeout", fmt.Sprintf("fetching took longer than %s (fetch.timeout)", time.Duration(e.Fetch.Timeout))})
 	defer cancel()
 	m, err := f.fetch(bounded, e)
 	if err != nil {
@@ -245,7 +249,7 @@ func readAll(r io.Reader, limit int64, what string) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(b)) > limit {
-		return nil, &limitError{fmt.Sprintf("%s has more than %d bytes (fetch.maxSize)", what, limit)}
+		return nil, &limitError{"fetch.maxSize", fmt.Sprintf("%s has more than %d bytes (fetch.maxSize)", what, limit)}
 	}
 	return b, nil
 }

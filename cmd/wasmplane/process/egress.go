@@ -3,9 +3,11 @@
 package process
 
 import (
+	"context"
 	"net"
 	"net/netip"
 
+	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/core/dial"
 )
 
@@ -14,6 +16,7 @@ import (
 func OperatorsDial(o Options) *dial.Policy {
 	_, allowed := o.Config.Egress.Networks()
 	p := dial.Operator(allowed)
+	p.Report = reportDials(o.Attempts, "operators")
 	return &p
 }
 
@@ -35,5 +38,18 @@ func tenantsDial(o Options) *dial.Policy {
 		}
 	}
 	p := dial.Public(allowed, own)
+	p.Report = reportDials(o.Attempts, "tenants")
 	return &p
+}
+
+// reportDials writes down what a policy refuses. Objects of namespaces get no event: their status says
+// what their owners may know, and what a name leads to is not that.
+func reportDials(l *attempts.Ledger, policy string) func(context.Context, *dial.RefusedError) {
+	return func(ctx context.Context, refused *dial.RefusedError) {
+		a := attempts.Attempt{Kind: attempts.Dial, Reason: policy, Detail: "policy of " + policy + ": " + refused.Error()}
+		if attempts.From(ctx).Object.Namespace == "" {
+			a.Event = "it leads to an address that the policy of " + policy + " refuses: " + refused.Error()
+		}
+		l.Refused(ctx, a)
+	}
 }

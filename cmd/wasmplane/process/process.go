@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/webhookserver"
 	"github.com/wasmplane/wasmplane/core/api/satoken"
+	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -26,6 +27,8 @@ type Options struct {
 	Config *config.Configuration
 	Dir    datadir.Dir
 	Logger *slog.Logger
+	// Attempts that were refused are written down here; nil = they are not.
+	Attempts *attempts.Ledger
 	// Version of wasmplane itself.
 	Version string
 	// Kubeconfig is the identity of a component that runs by itself.

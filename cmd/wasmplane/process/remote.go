@@ -76,6 +76,9 @@ func remoteComponent(ctx context.Context, o Options, p Part) (*Component, error)
 	}
 	metrics := prometheus.NewRegistry()
 	events := backend.NewEvents(set.Kube)
+	if err := o.KeepAttempts(metrics, events); err != nil {
+		return nil, err
+	}
 	loaded, err := NewPlugins(ctx, o, Environment{
 		Namespaces: (&client.Namespaces{Kube: set.Kube}).Labels, Kube: set.Kube, Host: remoteBackend(o, p, set, events), Events: events,
 		Metrics: metrics, Points: p.Asks(),
@@ -99,6 +102,6 @@ func remoteBackend(o Options, p Part, set *client.Set, events *backend.Events) h
 	}
 	return hostfn.Backend{
 		State: state, Objects: backend.NewClient(set), Access: backend.ClientAccess{Kube: set.Kube}, Events: events,
-		Images: hostfn.NewImages(nil), Logger: o.Logger,
+		Images: hostfn.NewImages(nil, o.Attempts), Attempts: o.Attempts, Logger: o.Logger,
 	}
 }

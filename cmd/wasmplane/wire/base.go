@@ -50,6 +50,9 @@ func newBase(at site.Site) (base, error) {
 		group:   &run.Group{Logger: at.Options.Logger, Progress: at.Options.Progress, StopTimeout: stopTimeout},
 		follows: &follows{log: at.Options.Logger, note: at.Options.Note},
 	}
+	if err := b.Options.KeepAttempts(b.metrics, nil); err != nil {
+		return base{}, err
+	}
 	var err error
 	if b.spans, err = process.NewTracing(at.Options); err != nil {
 		return base{}, err

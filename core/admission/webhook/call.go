@@ -21,6 +21,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/matching"
+	"github.com/wasmplane/wasmplane/core/attempts"
 )
 
 // maxAnswer bounds a webhook's answer, in bytes: a patch that replaces the
@@ -106,7 +107,7 @@ func (w *Webhooks) ask(ctx context.Context, k *invocation, r *admission.Request,
 	if err != nil {
 		return nil, &callError{h.name, fmt.Errorf("could not get REST client: %w", err), apierrors.NewInternalError(err)}
 	}
-	reply, err := c.post(ctx, h.timeout, body)
+	reply, err := c.post(attempts.With(ctx, h.subject(mutates)), h.timeout, body)
 	if err != nil {
 		status := &apierrors.StatusError{}
 		if !errors.As(err, &status) {

@@ -12,12 +12,14 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/matching"
+	"github.com/wasmplane/wasmplane/core/attempts"
 )
 
 // Static are configurations that come from files. What it returns is replaced,
@@ -40,6 +42,17 @@ type hook struct {
 	sideEffects   *admissionregistrationv1.SideEffectClass
 	timeout       time.Duration // 0: the request's own
 	reinvoke      bool          // reinvocationPolicy: IfNeeded
+}
+
+// subject is the object that has the webhook called.
+func (h *hook) subject(mutates bool) attempts.Subject {
+	kind := "ValidatingWebhookConfiguration"
+	if mutates {
+		kind = "MutatingWebhookConfiguration"
+	}
+	return attempts.Subject{Object: corev1.ObjectReference{
+		APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: kind, Name: h.configuration,
+	}}
 }
 
 // source holds the compiled webhooks of the API's configurations. A

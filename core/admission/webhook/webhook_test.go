@@ -33,6 +33,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/admissiontest"
 	"github.com/wasmplane/wasmplane/core/admission/webhook"
+	"github.com/wasmplane/wasmplane/core/attempts"
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // server is a webhook of the tests: it answers as its function says.
@@ -329,6 +331,33 @@ func TestConditionsThatFailFollowTheFailurePolicy(t *testing.T) {
 
 // A hostile or broken webhook costs its own requests, in upstream's words, and
 // nothing else.
+// TestARefusedAddressIsReportedWithItsConfiguration, so that an operator learns which webhook leads to addresses
+// that the server must not connect to.
+func TestARefusedAddressIsReportedWithItsConfiguration(t *testing.T) {
+	s := serve(t, allow)
+	kube := fake.NewClientset(s.validating("x", nil), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	factory := informers.NewSharedInformerFactory(kube, 0)
+	reported := make(chan string, 16)
+	policy := dial.Public(nil, nil)
+	policy.Report = func(ctx context.Context, refused *dial.RefusedError) {
+		o := attempts.From(ctx).Object
+		reported <- o.Kind + " " + o.Name + " " + refused.Error()
+	}
+	w, err := webhook.New(webhook.Config{Client: kube, Informers: factory, Authorizer: nobodyMay, Warm: time.Minute, Dial: &policy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	factory.Start(t.Context().Done())
+	t.Cleanup(factory.Shutdown)
+	factory.WaitForCacheSync(t.Context().Done())
+	if err := ask(t, w, admissiontest.Creating("pods", pod())); err == nil || len(s.questions()) > 0 {
+		t.Errorf("asked %d times: %v", len(s.questions()), err)
+	}
+	if got := <-reported; got != "ValidatingWebhookConfiguration x 127.0.0.1 is a private address" {
+		t.Errorf("reported %q", got)
+	}
+}
+
 func TestHostileWebhooks(t *testing.T) {
 	elsewhere := serve(t, allow)
 	for _, c := range []struct {

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cri-api/pkg/errors"
 
+	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
 
@@ -29,6 +30,7 @@ type Metrics struct {
 	operationSeconds                    *prometheus.HistogramVec
 	startSeconds, sinceCreation, purely prometheus.Histogram
 	evictions                           *prometheus.CounterVec
+	attempts                            *prometheus.CounterVec
 
 	imagesAsked, imagesMounted, imageErrors prometheus.Counter // of volumes
 }
@@ -65,6 +67,8 @@ func New() *Metrics {
 	m.purely = start("pod_start_sli_duration_seconds",
 		"From a pod's creation until it was running, without the time in which its images were pulled. Pods with init containers are not counted.")
 	m.evictions = counter("evictions", "Pods that were evicted for the node's sake, by what it was short of.", "eviction_signal")
+	m.attempts = prometheus.NewCounterVec(prometheus.CounterOpts{Name: attempts.Metric, Help: attempts.Help}, []string{"kind", "reason"})
+	m.registry.MustRegister(m.attempts)
 	m.imagesAsked = counter("image_volume_requested_total", "Mounts of images that containers asked for.").WithLabelValues()
 	m.imagesMounted = counter("image_volume_mounted_succeed_total", "Mounts of images that containers were made with.").WithLabelValues()
 	m.imageErrors = counter("image_volume_mounted_errors_total", "Mounts of images that kept containers from being made.").WithLabelValues()
@@ -122,6 +126,30 @@ func (m *Metrics) Evicted(signal string) {
 	}
 }
 
+// refusedPort counts a host port that a pod may not have. Its pod has an event of it.
+func (m *Metrics) refusedPort(d pod.Done) {
+	if m == nil {
+		return
+	}
+	reason := ""
+	switch {
+	case d.Refused && d.Reason == portReserved:
+		reason = "reserved"
+	case d.Err != nil && strings.Contains(d.Err.Error(), portTaken):
+		reason = "taken"
+	default:
+		return
+	}
+	m.attempts.WithLabelValues(string(attempts.HostPort), reason).Inc()
+}
+
+// How a host port is refused: the reason of the node's own checks, and the words of the network
+// plugin (wasmplane-cni), which looks for listeners.
+const (
+	portReserved = "HostPortReserved"
+	portTaken    = "is taken: a process of the node listens at"
+)
+
 // Pod is one of those that are measured. Its methods may be called at any time by anybody.
 type Pod struct {
 	// Metrics to which it counts; nil: none.
@@ -134,6 +162,7 @@ type Pod struct {
 // Done counts an action that began at a time, and has ended now.
 func (c *Pod) Done(a pod.Action, p *corev1.Pod, began time.Time, d pod.Done) {
 	m, name, now := c.Metrics, operation(a), time.Now()
+	m.refusedPort(d)
 	if m == nil || name == "" {
 		return
 	}

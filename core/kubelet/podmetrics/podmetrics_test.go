@@ -36,6 +36,9 @@ func TestWhatIsCounted(t *testing.T) {
 	failed := pod.Done{Err: errors.New("it does not work"), Reason: "RunContainerError"}
 	c.Done(pod.StartSandbox{}, p, time.Now(), pod.Done{})
 	c.Done(pod.StartSandbox{}, p, time.Now(), failed)
+	c.Done(pod.StartSandbox{}, p, time.Now(), pod.Done{
+		Err: errors.New("hostPort 53/udp is taken: a process of the node listens at 127.0.0.53:53; choose another one"),
+	})
 	c.Done(pod.Create{Container: "side"}, p, time.Now(), pod.Done{})
 	c.Done(pod.Create{Container: "main"}, p, time.Now(), pod.Done{})
 	c.Done(pod.Create{Container: "main"}, p, time.Now(), failed)
@@ -49,6 +52,8 @@ func TestWhatIsCounted(t *testing.T) {
 		InitContainerStatuses: []corev1.ContainerStatus{ended("init", 0, "Completed")},
 		ContainerStatuses:     []corev1.ContainerStatus{ended("old", 1, "Error"), ended("new", 139, "Error"), {Name: "runs"}},
 	}
+	c.Done(pod.Admit{}, p, time.Now(), pod.Done{Refused: true, Reason: "HostPortReserved"})
+	c.Done(pod.Admit{}, p, time.Now(), pod.Done{Refused: true, Reason: "OutOfcpu"}) // nobody's attempt
 	c.Terminated(before, now)
 	c.Terminated(now, now)
 	m.Evicted("nodefs.available")
@@ -68,12 +73,12 @@ kubelet_image_volume_requested_total 6
 # HELP kubelet_runtime_operations_errors_total What the runtime was asked to do, and did not.
 # TYPE kubelet_runtime_operations_errors_total counter
 kubelet_runtime_operations_errors_total{operation_type="create_container"} 2
-kubelet_runtime_operations_errors_total{operation_type="run_podsandbox"} 1
+kubelet_runtime_operations_errors_total{operation_type="run_podsandbox"} 2
 kubelet_runtime_operations_errors_total{operation_type="start_container"} 1
 # HELP kubelet_runtime_operations_total What the runtime was asked to do.
 # TYPE kubelet_runtime_operations_total counter
 kubelet_runtime_operations_total{operation_type="create_container"} 4
-kubelet_runtime_operations_total{operation_type="run_podsandbox"} 2
+kubelet_runtime_operations_total{operation_type="run_podsandbox"} 3
 kubelet_runtime_operations_total{operation_type="start_container"} 1
 # HELP kubelet_started_containers_errors_total Containers that could not be made or started.
 # TYPE kubelet_started_containers_errors_total counter
@@ -85,14 +90,18 @@ kubelet_started_containers_total{container_type="container"} 3
 kubelet_started_containers_total{container_type="init_container"} 1
 # HELP kubelet_started_pods_errors_total Sandboxes of pods that could not be started.
 # TYPE kubelet_started_pods_errors_total counter
-kubelet_started_pods_errors_total 1
+kubelet_started_pods_errors_total 2
 # HELP kubelet_started_pods_total Sandboxes of pods that were started.
 # TYPE kubelet_started_pods_total counter
-kubelet_started_pods_total 2
+kubelet_started_pods_total 3
 # HELP kubelet_terminated_containers_total Containers that have ended.
 # TYPE kubelet_terminated_containers_total counter
 kubelet_terminated_containers_total{container_type="container",exit_code="139",reason="Error"} 1
 kubelet_terminated_containers_total{container_type="init_container",exit_code="0",reason="Completed"} 1
+# HELP wasmplane_refused_attempts_total What was attempted beyond somebody's rights or limits and refused, by kind and reason.
+# TYPE wasmplane_refused_attempts_total counter
+wasmplane_refused_attempts_total{kind="hostPort",reason="reserved"} 1
+wasmplane_refused_attempts_total{kind="hostPort",reason="taken"} 1
 `
 	var names []string
 	for l := range strings.Lines(want) {

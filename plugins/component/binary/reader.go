@@ -126,11 +126,24 @@ func (r *reader) name() string {
 func (r *reader) count(what string, most uint32) uint32 {
 	n := r.u32()
 	if r.err == nil && n > most {
-		r.fail("%d %s: at most %d are allowed", n, what, most)
+		r.fail("%w", &LimitError{what, n, most})
 		return 0
 	}
 	return n
 }
+
+// LimitError is a component that has more of something than is allowed.
+type LimitError struct {
+	what    string
+	n, most uint32
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("%d %s: at most %d are allowed", e.n, e.what, e.most)
+}
+
+// LimitName says which limit, in words that no component chooses.
+func (e *LimitError) LimitName() string { return "component: " + e.what }
 
 // expect reads a byte that has to have one value.
 func (r *reader) expect(b byte, what string) {

@@ -161,7 +161,20 @@ func AppendSection(b []byte, id byte, content []byte) []byte {
 
 // TooMany is the error of a count above its bound.
 func TooMany[N uint32 | uint64 | int](n N, what string, most int) error {
-	return fmt.Errorf("%d %s: at most %d are allowed", n, what, most)
+	return OverLimit(what, "%d %s: at most %d are allowed", n, what, most)
+}
+
+// LimitError is a module that is beyond a limit.
+type LimitError struct{ name, text string }
+
+func (e *LimitError) Error() string { return e.text }
+
+// LimitName says which limit, in words that no module chooses.
+func (e *LimitError) LimitName() string { return e.name }
+
+// OverLimit is the error of a module that is beyond a limit of this name.
+func OverLimit(name, format string, args ...any) error {
+	return &LimitError{name, fmt.Sprintf(format, args...)}
 }
 
 // Count reads the length of a vector that is bounded.

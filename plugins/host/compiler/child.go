@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/plugins/fuel"
+	wasmformat "github.com/wasmplane/wasmplane/plugins/fuel/wasm"
 	"github.com/wasmplane/wasmplane/plugins/rego"
 )
 
@@ -127,6 +130,9 @@ type Exceeded struct {
 }
 
 func (e *Exceeded) Error() string { return "the module is too expensive to compile: " + e.Text }
+
+// LimitName says which limit.
+func (e *Exceeded) LimitName() string { return "compiling: " + e.What }
 
 func exceeded(what, format string, args ...any) error {
 	return &Exceeded{What: what, Text: fmt.Sprintf(format, args...)}
@@ -335,6 +341,9 @@ func (p *child) run(ctx context.Context, cmd *exec.Cmd) (started bool, err error
 		return true, p.diagnose(failure, cmd.ProcessState, last.String())
 	case rep.Error != "":
 		p.artifact = nil
+		if slices.Contains(fuel.LimitNames(), rep.Limit) { // the child is not believed
+			return true, wasmformat.OverLimit(rep.Limit, "%s", rep.Error)
+		}
 		return true, errors.New(rep.Error)
 	}
 	return true, p.judge(rep)

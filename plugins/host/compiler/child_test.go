@@ -130,6 +130,16 @@ func TestRegoThatCostsTooMuchEndsInItsChild(t *testing.T) {
 	}
 }
 
+// TestAChildNamesTheLimit that a module is beyond.
+func TestAChildNamesTheLimit(t *testing.T) {
+	many := append(bytes.Clone(empty), bytes.Repeat([]byte{0, 2, 1, 'x'}, 1100)...)
+	_, err := newChild(t, Limits{}, "").Compile(t.Context(), many, Spec{})
+	var limit interface{ LimitName() string }
+	if !errors.As(err, &limit) || limit.LimitName() != "custom sections" || !strings.Contains(err.Error(), "1024 are allowed") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestAChildCompiles(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		c := newChild(t, Limits{}, "")

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	wasmformat "github.com/wasmplane/wasmplane/plugins/fuel/wasm"
 	"github.com/wasmplane/wasmplane/plugins/rego"
 )
 
@@ -48,6 +49,7 @@ type request struct {
 type reply struct {
 	Error   string `json:",omitempty"`
 	Invalid bool   `json:",omitempty"` // the error is of the module, not of the child
+	Limit   string `json:",omitempty"` // the name of the limit that the module is beyond
 	Name    string
 	Metered int
 	Code    int
@@ -132,7 +134,7 @@ func (r *role) answerRego(ctx context.Context, w io.Writer, text []byte) error {
 func (r *role) answer(ctx context.Context, w io.Writer, wasm []byte, s Spec) error {
 	a, err := build(ctx, wasm, s, r.Scratch)
 	if err != nil {
-		return writeHeader(w, reply{Error: err.Error(), Invalid: true, Peak: peak(r.status)})
+		return writeHeader(w, reply{Error: err.Error(), Limit: limitName(err), Invalid: true, Peak: peak(r.status)})
 	}
 	rep := reply{Name: a.Name, Metered: len(a.Metered), Code: len(a.Code)}
 	if rep.AdoptBytes, rep.AdoptTime, err = rehearse(ctx, a.Metered, r.Scratch); err != nil {
@@ -147,6 +149,15 @@ func (r *role) answer(ctx context.Context, w io.Writer, wasm []byte, s Spec) err
 	}
 	_, err = w.Write(a.Code)
 	return err
+}
+
+// limitName is the name of the limit that an error is about, or "".
+func limitName(err error) string {
+	var limit *wasmformat.LimitError
+	if !errors.As(err, &limit) {
+		return ""
+	}
+	return limit.LimitName()
 }
 
 // rehearse takes the result over as the server will, and measures what that costs.

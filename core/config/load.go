@@ -152,6 +152,12 @@ func decode(n *yaml.Node, v reflect.Value, path string) error {
 		return decodeStruct(n, v, path)
 	case reflect.Slice:
 		return decodeSlice(n, v, path)
+	case reflect.Pointer:
+		if v.Type().Elem().Kind() == reflect.Struct && !isNull(n) { // as strictly as a struct that is not behind one
+			v.Set(reflect.New(v.Type().Elem()))
+			return decode(n, v.Elem(), path)
+		}
+		fallthrough
 	default:
 		if err := n.Decode(v.Addr().Interface()); err != nil {
 			if fe := new(FieldError); errors.As(err, &fe) {

@@ -181,6 +181,7 @@ func schemaOf(t reflect.Type, path string) apiextensionsv1.JSONSchemaProps {
 var descriptions = map[string]string{
 	"spec.source":        "Where the module comes from: oci://HOST/REPOSITORY:TAG@sha256:DIGEST, https://HOST/PATH, or file:PATH below the folder that the server's configuration opens (pluginFiles).",
 	"spec.rego":          "A policy's text in Rego (text, libs, version), instead of a source; abi says for whom it was written.",
+	"spec.cel":           "A policy's expressions in CEL (matchConditions, variables, validations), instead of a source; abi is gatekeeper.",
 	"spec.bundle":        "The source is a bundle of Open Policy Agent; its keys verify its signature.",
 	"spec.abi":           "What the module speaks, where the module does not tell.",
 	"spec.entrypoint":    "The rule of a module compiled from Rego.",

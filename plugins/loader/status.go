@@ -143,14 +143,16 @@ func (s *slot) status() Status {
 	if moved := s.moved.Load(); moved != nil {
 		st.Moved = *moved
 	}
-	if v := s.plugin.Current(); v != nil && v.Module != nil {
+	if v := s.plugin.Current(); v.Loaded() {
 		st.Ready, st.Digest, st.Version = true, v.Digest, v.Manifest.Version
 		for _, p := range pointsOf(v) {
 			st.Points = append(st.Points, abi.Point(p))
 		}
 		st.Kinds = declared.Of(v.Manifest, &s.entry)
-		st.Instances = v.Module.Instances()
-		st.BreakerOpen, _ = v.Module.Breaker()
+		if v.Module != nil {
+			st.Instances = v.Module.Instances()
+			st.BreakerOpen, _ = v.Module.Breaker()
+		}
 	}
 	return st
 }

@@ -4,6 +4,7 @@ package loader
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/foreign"
+	"github.com/wasmplane/wasmplane/plugins/foreign/celguest"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
@@ -79,6 +81,9 @@ func (l *Loader) Rego(ctx context.Context, p rego.Policy) ([]byte, error) {
 
 // version reads, checks, compiles and starts a module, without touching what is in force.
 func (l *Loader) version(ctx context.Context, j *load, e manifest.Entry) (*point.Version, error) {
+	if e.Kind() == manifest.KindCEL {
+		return l.inCEL(ctx, e)
+	}
 	got, err := l.fetchModule(ctx, j, e)
 	if err != nil {
 		return nil, err
@@ -115,6 +120,24 @@ func (l *Loader) version(ctx context.Context, j *load, e manifest.Entry) (*point
 	v, err := l.started(ctx, j, e, digest, mod, setup)
 	if err != nil {
 		return nil, errors.Join(err, mod.Close())
+	}
+	return v, nil
+}
+
+// inCEL compiles a policy in expressions, which has no module.
+func (l *Loader) inCEL(ctx context.Context, e manifest.Entry) (*point.Version, error) {
+	m := celguest.Manifest(&e)
+	g, err := celguest.New(&e)
+	if err != nil {
+		return nil, knowing(m, err)
+	}
+	text, err := json.Marshal(e.CEL)
+	if err != nil {
+		return nil, knowing(m, err)
+	}
+	v := point.NewForeign(e, source.Digest(text), m, nil, g)
+	if err := errors.Join(pointadmission.Check(v), l.rights(ctx, v)); err != nil {
+		return nil, knowing(m, err)
 	}
 	return v, nil
 }

@@ -31,6 +31,7 @@ func (e *Entry) CandidateEntry() *Entry {
 	out.Candidate, out.Previous = nil, nil
 	if c.Source != "" {
 		out.Source, out.Digest, out.Rego = c.Source, c.Digest, nil
+		out.CEL = nil
 	}
 	if c.Fetch != nil {
 		out.Fetch = *c.Fetch

@@ -47,6 +47,8 @@ type Entry struct {
 	// Rego is a policy's text, instead of a source: it is compiled when it is loaded. The entry
 	// says abi: gatekeeper or abi: opa.
 	Rego *Rego `yaml:"rego"`
+	// CEL are a policy's expressions, instead of a source. The entry says abi: gatekeeper.
+	CEL *CEL `yaml:"cel"`
 	// Bundle says that the source is a bundle of Open Policy Agent (.tar.gz), and how it is
 	// verified. The entry's abi is opa then.
 	Bundle *Bundle `yaml:"bundle"`

@@ -46,10 +46,16 @@ type Signature struct {
 // KindRego is the kind of an entry that has a policy's text instead of a source.
 const KindRego = "rego"
 
-// Kind of a source: "file", "https", "oci" or KindRego; "" is none of them.
+// KindCEL is the kind of an entry that has a policy's expressions instead of a source.
+const KindCEL = "cel"
+
+// Kind of a source: "file", "https", "oci", KindRego or KindCEL; "" is none of them.
 func (e *Entry) Kind() string {
-	if e.Rego != nil {
+	switch {
+	case e.Rego != nil:
 		return KindRego
+	case e.CEL != nil:
+		return KindCEL
 	}
 	for _, kind := range []string{"file:", "https://", "oci://"} {
 		if rest, ok := strings.CutPrefix(e.Source, kind); ok && rest != "" {
@@ -61,7 +67,7 @@ func (e *Entry) Kind() string {
 
 // Pinned says whether it is fixed what the source has to hold, or who has to have signed it.
 func (e *Entry) Pinned() bool {
-	return e.Bundle.signed() || e.Digest != "" || e.Rego != nil || e.Kind() == "oci" && strings.Contains(e.Source, "@sha256:")
+	return e.Bundle.signed() || e.Digest != "" || e.Rego != nil || e.CEL != nil || e.Kind() == "oci" && strings.Contains(e.Source, "@sha256:")
 }
 
 // Follows says that the source may come to hold something else, which is then loaded: a
@@ -76,6 +82,8 @@ func (e *Entry) checkSource(n *yaml.Node, path string) error {
 	switch e.Kind() {
 	case KindRego:
 		return e.checkRego(n, path)
+	case KindCEL:
+		return e.checkCEL(n, path)
 	case "":
 		return fault(n, path, "source", fmt.Sprintf("expected file: and a path, https://, or oci:// and a reference such as oci://registry.example/team/policy:1@sha256:..., found %q", e.Source))
 	case "https":

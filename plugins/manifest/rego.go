@@ -51,6 +51,7 @@ func (e *Entry) checkRego(n *yaml.Node, path string) error {
 		ok             bool
 	}{
 		{"source", "the entry has a policy's text already (rego): take one of the two out", e.Source == ""},
+		{"cel", "the entry has a policy's text already (rego): take one of the two out", e.CEL == nil},
 		{"digest", "a policy's text (rego) is not fetched, so there is nothing to pin", e.Digest == ""},
 		{"bundle", "a policy's text (rego) is no bundle: take one of the two out", e.Bundle == nil},
 		{"signatures", "a policy's text (rego) has no signature", len(e.Signatures) == 0},

@@ -88,6 +88,9 @@ func (c *Candidate) Close() error {
 	for _, f := range c.closers { // nobody adds any more
 		f()
 	}
+	if c.Version.Module == nil {
+		return nil
+	}
 	return c.Version.Module.Close()
 }
 

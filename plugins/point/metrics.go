@@ -61,8 +61,12 @@ func (p *Plugin) collect(out chan<- prometheus.Metric) {
 	if v == nil || v.hooks == nil {
 		return // unloaded, or without a part in this process
 	}
-	if v.Module == nil {
+	if !v.Loaded() {
 		gauge(readyDesc, 0, "")
+		return
+	}
+	if v.Module == nil {
+		gauge(readyDesc, 1, v.Digest)
 		return
 	}
 	open, opened := v.Module.Breaker()

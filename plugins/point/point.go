@@ -41,7 +41,8 @@ type Version struct {
 	Entry    manifest.Entry
 	Digest   string
 	Manifest *abi.Manifest
-	Module   *host.Module
+	// Module is nil where the policy is in expressions, and where nothing could be loaded.
+	Module *host.Module
 	// Guest answers the hooks: the module itself, or an adapter over one that
 	// speaks another ABI.
 	Guest Guest
@@ -72,6 +73,9 @@ func (v *Version) Foreign() bool {
 	_, own := v.Guest.(*host.Module)
 	return v.Guest != nil && !own
 }
+
+// Loaded says that the version has something that answers calls.
+func (v *Version) Loaded() bool { return v != nil && v.Err == nil && v.Guest != nil }
 
 // NotLoaded is the kind of fault of an entry that could not be loaded.
 const NotLoaded host.Kind = "not loaded"

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
 	"github.com/wasmplane/wasmplane/plugins/policies/tree"
@@ -24,6 +25,8 @@ type Plugin struct {
 	Name, Namespace string
 	// Entry is its entry's tree, without the name.
 	Entry map[string]any
+	// Annotations of its object, for the check of stored objects.
+	Annotations map[string]string
 	// Policy is where it comes from.
 	Policy *unstructured.Unstructured
 }
@@ -123,7 +126,31 @@ func Constraint(t *gatekeeper.Template, o *unstructured.Unstructured, m tree.Map
 	if err != nil {
 		return nil, err
 	}
-	return &Plugin{Name: tree.PluginName(o.GetKind(), o.GetName()), Entry: entry, Policy: o}, nil
+	return &Plugin{Name: tree.PluginName(o.GetKind(), o.GetName()), Entry: entry, Policy: o, Annotations: auditNotes(t, c)}, nil
+}
+
+// Annotations of what is made of a policy.
+const (
+	// BackgroundAnnotation is "false" where a policy does not want to judge what is stored.
+	BackgroundAnnotation = manifest.APIGroup + "/background"
+	// ActionAnnotation is what violations by stored objects are called in reports (deny, warn, dryrun), where that is not
+	// what the plugin's mode says.
+	ActionAnnotation = manifest.APIGroup + "/audit-action"
+)
+
+// auditNotes say what becomes of a constraint at stored objects, where it is something else than at requests.
+func auditNotes(t *gatekeeper.Template, c *gatekeeper.Constraint) map[string]string {
+	switch action := t.Action(c, gatekeeper.AtAudit); action {
+	case t.Action(c, gatekeeper.AtRequests):
+		if action != "" {
+			return nil
+		}
+		fallthrough // nobody asks it but tests
+	case "":
+		return map[string]string{BackgroundAnnotation: "false"}
+	default:
+		return map[string]string{ActionAnnotation: action}
+	}
 }
 
 // Kubewarden is the plugin of a policy of Kubewarden.

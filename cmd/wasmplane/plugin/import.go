@@ -36,7 +36,7 @@ func (a commands) importPolicies() *cobra.Command {
 		Use:   "import FILE|FOLDER...",
 		Short: "Make plugins of policies that were written for Gatekeeper, Kubewarden, Kyverno or Open Policy Agent",
 		Long: `Make plugins of policies from the files in which they were written, and print them:
-  Gatekeeper   ConstraintTemplate (in Rego) and its constraints; Assign, AssignMetadata,
+  Gatekeeper   ConstraintTemplate (in Rego or CEL) and its constraints; Assign, AssignMetadata,
                AssignImage, ModifySet and ExpansionTemplate are checked and, with
                --as objects, printed as they are
   Kubewarden   ClusterAdmissionPolicy, AdmissionPolicy and the groups of both

@@ -29,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
+	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/externaldata"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/gate"
@@ -150,7 +151,14 @@ func (w *World) plugin(ctx context.Context, s pointadmission.Standing, v *point.
 			info.Policy = about.Namespace + "/" + owner.Name
 		}
 		if project == policyobject.Gatekeeper {
+			if o.GetAnnotations()[policies.BackgroundAnnotation] == "false" {
+				return nil
+			}
 			info.Policy, info.About, info.Action = owner.Kind+"/"+owner.Name, &about, actions[v.Entry.Mode]
+			if action := o.GetAnnotations()[policies.ActionAnnotation]; action != "" {
+				info.Action, info.Warns = action, action == "warn"
+				version += " " + action
+			}
 		} else if !w.background(ctx, about) {
 			return nil
 		}

@@ -56,6 +56,46 @@ rego:
 	}
 }
 
+// TestAPolicysExpressionsAreAPlugin: an entry has the CEL itself, and no module.
+func TestAPolicysExpressionsAreAPlugin(t *testing.T) {
+	dir := t.TempDir()
+	authortest.Write(t, filepath.Join(dir, author.EntryFile), `
+name: p
+abi: gatekeeper
+settings: {least: 2}
+match: {rules: [{operations: [CREATE], apiGroups: [apps], resources: [deployments]}]}
+cel:
+  validations:
+  - {expression: object.spec.replicas >= variables.params.least, messageExpression: string(object.spec.replicas) + ' are too few'}
+  - {expression: has(object.metadata.labels) && 'owner' in object.metadata.labels, message: name an owner}
+`)
+	authortest.Write(t, filepath.Join(dir, author.CasesFile), `
+- name: enough
+  object: {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, labels: {owner: a}}, spec: {replicas: 2}}
+  expect: {decision: allow}
+- name: too few, and nobody's
+  object: {apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 1}}
+  expect: {decision: deny, message: 1 are too few, causes: [{field: "", message: name an owner}]}
+- name: other settings
+  settings: {least: 1}
+  object: {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, labels: {owner: a}}, spec: {replicas: 1}}
+  expect: {decision: allow}
+- name: not asked
+  object: {apiVersion: v1, kind: ConfigMap, metadata: {name: web}}
+  expect: {decision: not asked}
+`)
+	for _, r := range run(t, authortest.Open(t, dir)) {
+		if !r.Passed {
+			t.Errorf("%s: %s", r.Name, strings.Join(r.Details(), "\n"))
+		}
+	}
+	authortest.Write(t, filepath.Join(dir, author.EntryFile), "name: p\nabi: gatekeeper\ncel: {validations: [{expression: foo(object)}]}\n")
+	_, err := author.Open(t.Context(), authortest.Open(t, dir))
+	if err == nil || !strings.Contains(err.Error(), "cel.validations[0].expression: compilation failed") {
+		t.Errorf("a wrong expression: %v", err)
+	}
+}
+
 func run(t *testing.T, cfg author.Config) []cases.Result {
 	t.Helper()
 	list, err := cases.Read(cfg.Dir, nil)

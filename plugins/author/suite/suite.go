@@ -208,6 +208,12 @@ func (t *test) run(ctx context.Context, s *Suite, engine string, report func(Res
 	if err != nil {
 		return broken(err)
 	}
+	if template.Action(c, gatekeeper.AtTests) == "" { // it is not asked here: nothing violates it
+		for i := range t.Cases {
+			report(t.Cases[i].judge(nil))
+		}
+		return ctx.Err()
+	}
 	at, answers := 0, []cases.Result(nil)
 	_, err = cases.Test(ctx, author.Config{Entry: entry, Dir: dir}, list, engine, func(r cases.Result) {
 		q := &t.Cases[at]

@@ -36,10 +36,27 @@ spec:
       }
 `,
 	"constraint.yaml": "{apiVersion: constraints.gatekeeper.sh/v1beta1, kind: Few, metadata: {name: one}, spec: {match: {kinds: [{apiGroups: [''], kinds: [Pod]}]}, parameters: {most: 1}}}",
-	"wrong.yaml":      "{apiVersion: constraints.gatekeeper.sh/v1beta1, kind: Few, metadata: {name: one}, spec: {parameters: {most: many}}}",
-	"pod.yaml":        "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: a}, {name: b}, {name: c}]}}",
-	"service.yaml":    "{apiVersion: v1, kind: Service, metadata: {name: p}, spec: {}}",
-	"review.yaml":     "{apiVersion: admission.k8s.io/v1, kind: AdmissionReview, request: {operation: CREATE, kind: {group: '', version: v1, kind: Pod}, resource: {group: '', version: v1, resource: pods}, name: p, namespace: red, object: {apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: a}, {name: b}]}}}}",
+	"expressions.yaml": `
+apiVersion: templates.gatekeeper.sh/v1
+kind: ConstraintTemplate
+metadata: {name: few}
+spec:
+  crd: {spec: {names: {kind: Few}, validation: {openAPIV3Schema: {type: object, properties: {most: {type: integer}}}}}}
+  targets:
+  - target: admission.k8s.gatekeeper.sh
+    code:
+    - engine: K8sNativeValidation
+      source:
+        generateVAP: true
+        variables: [{name: there, expression: size(variables.anyObject.spec.containers)}]
+        validations:
+        - {expression: variables.there <= variables.params.most, messageExpression: string(variables.there) + ' are too many'}
+`,
+	"scoped.yaml":  "{apiVersion: constraints.gatekeeper.sh/v1beta1, kind: Few, metadata: {name: one}, spec: {enforcementAction: scoped, scopedEnforcementActions: [{action: deny, enforcementPoints: [{name: validation.gatekeeper.sh}]}], parameters: {most: 1}}}",
+	"wrong.yaml":   "{apiVersion: constraints.gatekeeper.sh/v1beta1, kind: Few, metadata: {name: one}, spec: {parameters: {most: many}}}",
+	"pod.yaml":     "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: a}, {name: b}, {name: c}]}}",
+	"service.yaml": "{apiVersion: v1, kind: Service, metadata: {name: p}, spec: {}}",
+	"review.yaml":  "{apiVersion: admission.k8s.io/v1, kind: AdmissionReview, request: {operation: CREATE, kind: {group: '', version: v1, kind: Pod}, resource: {group: '', version: v1, resource: pods}, name: p, namespace: red, object: {apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: a}, {name: b}]}}}}",
 	"suite.yaml": `
 apiVersion: test.gatekeeper.sh/v1alpha1
 kind: Suite
@@ -55,6 +72,17 @@ tests:
   - {name: left out, object: pod.yaml, skip: true, assertions: [{violations: no}]}
   - {name: fails, object: pod.yaml, assertions: [{violations: no}]}
   - {name: nothing asserted, object: pod.yaml}
+- name: in CEL
+  template: expressions.yaml
+  constraint: constraint.yaml
+  cases:
+  - {name: one too many, object: pod.yaml, assertions: [{violations: 1}, {message: 3 are too many}]}
+  - {name: a review, object: review.yaml, assertions: [{message: 2 are too many}]}
+- name: not asked in tests
+  template: expressions.yaml
+  constraint: scoped.yaml
+  cases:
+  - {name: nothing violates it, object: pod.yaml, assertions: [{violations: no}]}
 - {name: invalid, template: template.yaml, constraint: wrong.yaml, invalid: true}
 - {name: not invalid, template: template.yaml, constraint: constraint.yaml, invalid: true}
 - {name: no constraint, template: template.yaml, cases: [{name: a, object: pod.yaml, assertions: [{violations: no}]}]}
@@ -125,6 +153,7 @@ func TestASuiteRuns(t *testing.T) {
 		"no constraint/": "constraint: it is missing", "skipped/": "skip",
 		"expanded/implied": "", "expanded/both": "", "only generated/implied": "", "only generated/itself": "",
 		"only originals/implied": "", "only originals/itself": "", "changed first/both": "", "changed first/implied": "",
+		"in CEL/one too many": "", "in CEL/a review": "", "not asked in tests/nothing violates it": "",
 		"mutation/as expected": "", "mutation/another one": "pod.yaml: the object becomes another one",
 		"mutation/nothing expected": "mutated: without a constraint", "no expansion/": "wrong.yaml: expected one of",
 		"no mutators/": "never looked at: mutated: the test names no mutators",

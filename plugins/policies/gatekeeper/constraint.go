@@ -4,7 +4,6 @@ package gatekeeper
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,20 +22,20 @@ type constraint struct {
 	Status     json.RawMessage `json:"status"`
 	Spec       struct {
 		EnforcementAction        string          `json:"enforcementAction"`
-		ScopedEnforcementActions json.RawMessage `json:"scopedEnforcementActions"`
+		ScopedEnforcementActions []scopedAction  `json:"scopedEnforcementActions"`
 		Match                    json.RawMessage `json:"match"`
 		Parameters               map[string]any  `json:"parameters"`
 	} `json:"spec"`
 }
 
 // modes are what becomes of an enforcement action.
-var modes = map[string]manifest.Mode{"": manifest.Enforce, "deny": manifest.Enforce, "warn": manifest.Warn, "dryrun": manifest.Audit}
+var modes = map[string]manifest.Mode{"deny": manifest.Enforce, "warn": manifest.Warn, "dryrun": manifest.Audit}
 
 // Constraint is a Constraint that has been read.
 type Constraint struct {
 	Kind string
 
-	mode       manifest.Mode
+	actions    map[EnforcementPoint]string
 	match      map[string]any
 	parameters map[string]any
 }
@@ -51,15 +50,11 @@ func ReadConstraint(policy map[string]any) (*Constraint, error) {
 	if err := tree.Expect(ConstraintGroup, c.APIVersion, c.Kind, c.Kind); err != nil {
 		return nil, err
 	}
-	if len(c.Spec.ScopedEnforcementActions) > 0 {
-		return nil, errors.New("spec.scopedEnforcementActions: there is one enforcement point here; say spec.enforcementAction")
-	}
 	out := &Constraint{Kind: c.Kind, parameters: c.Spec.Parameters}
-	var known bool
-	if out.mode, known = modes[c.Spec.EnforcementAction]; !known {
-		return nil, fmt.Errorf("spec.enforcementAction: expected deny, warn or dryrun, found %q", c.Spec.EnforcementAction)
-	}
 	var err error
+	if out.actions, err = readActions(c.Spec.EnforcementAction, c.Spec.ScopedEnforcementActions); err != nil {
+		return nil, err
+	}
 	out.match, err = entryMatch(c.Spec.Match)
 	return out, err
 }
@@ -71,17 +66,16 @@ func (t *Template) Entry(c *Constraint, m tree.Mapper, settings Settings) (map[s
 	if c.Kind != t.Kind {
 		return nil, fmt.Errorf("expected a %s, found a %s", t.Kind, c.Kind)
 	}
-	source := map[string]any{"text": t.Rego.Files[0].Text, "version": string(t.Rego.Version)}
-	if libs := t.Rego.Files[1:]; len(libs) > 0 {
-		var texts []any
-		for _, f := range libs {
-			texts = append(texts, f.Text)
-		}
-		source["libs"] = texts
-	}
 	entry := map[string]any{
-		"abi": string(manifest.Gatekeeper), "rego": source, "points": []any{"admission.validate"}, "mode": string(c.mode),
+		"abi": string(manifest.Gatekeeper), "points": []any{"admission.validate"}, "mode": string(t.mode(c)),
 		"match": excluding(c.match, settings.Excluded),
+	}
+	if t.CEL != nil {
+		if err := t.CEL.entry(entry); err != nil {
+			return nil, err
+		}
+	} else {
+		entry["rego"] = t.regoSource()
 	}
 	if len(c.parameters) > 0 {
 		entry["settings"] = c.parameters
@@ -94,6 +88,19 @@ func (t *Template) Entry(c *Constraint, m tree.Mapper, settings Settings) (map[s
 		entry["grants"] = map[string]any{"read": read}
 	}
 	return entry, nil
+}
+
+// regoSource is the template's Rego as an entry has it.
+func (t *Template) regoSource() map[string]any {
+	source := map[string]any{"text": t.Rego.Files[0].Text, "version": string(t.Rego.Version)}
+	if libs := t.Rego.Files[1:]; len(libs) > 0 {
+		var texts []any
+		for _, f := range libs {
+			texts = append(texts, f.Text)
+		}
+		source["libs"] = texts
+	}
+	return source
 }
 
 // reads are the grants that fill data.inventory.

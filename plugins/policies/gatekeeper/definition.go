@@ -72,9 +72,14 @@ func matchSchema() apiextensionsv1.JSONSchemaProps {
 // Definition is the definition of the kind of the template's constraints.
 func (t *Template) Definition() *apiextensionsv1.CustomResourceDefinition {
 	spec := object(map[string]apiextensionsv1.JSONSchemaProps{
-		"enforcementAction":        text("deny, warn or dryrun."),
-		"scopedEnforcementActions": list(open(""), "Not known here."),
-		"match":                    matchSchema(),
+		"enforcementAction": text("deny, warn, dryrun, or scoped: what scopedEnforcementActions say."),
+		"scopedEnforcementActions": list(object(map[string]apiextensionsv1.JSONSchemaProps{
+			"action": text("deny, warn or dryrun."),
+			"enforcementPoints": list(object(map[string]apiextensionsv1.JSONSchemaProps{
+				"name": text("validation.gatekeeper.sh, vap.k8s.io, audit.gatekeeper.sh, gator.gatekeeper.sh, or * for all of them."),
+			}), "Where the action counts."),
+		}), "What decisions do at which places. At a place that is not named the constraint is not asked."),
+		"match": matchSchema(),
 	})
 	if t.parameters != nil {
 		spec.Properties["parameters"] = *t.parameters

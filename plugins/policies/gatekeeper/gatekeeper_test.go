@@ -3,6 +3,7 @@
 package gatekeeper_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -39,6 +40,11 @@ spec:
   targets: [{target: admission.k8s.gatekeeper.sh, rego: "package some\nviolation[{\"msg\": \"x\"}] { true }"}]
 `
 
+// inCEL is a policy in CEL.
+func inCEL(source string) string {
+	return "code: [{engine: K8sNativeValidation, source: {" + source + "}}]"
+}
+
 // policy is the template's.
 const policy = `rego: "package some\nviolation[{\"msg\": \"x\"}] { true }"`
 
@@ -56,7 +62,16 @@ func TestWhatCannotBeKeptIsNamed(t *testing.T) {
 		{"two targets", "targets: [", "targets: [{target: a}, ", "spec.targets: expected one, found 2"},
 		{"another name", "{name: some,", "{name: other,", `metadata.name: expected "some"`},
 		{"no policy", policy, `rego: ""`, "spec.targets[0].rego: the policy is missing"},
-		{"CEL", policy, "code: [{engine: K8sNativeValidation, source: {}}]", "found K8sNativeValidation"},
+		{"another engine", policy, "code: [{engine: Other, source: {}}]", "for the engine Rego or K8sNativeValidation was expected, found Other"},
+		{"CEL without a validation", policy, "code: [{engine: K8sNativeValidation, source: {}}]", "spec.targets[0].code[0].source.validations: the policy is missing"},
+		{"CEL that does not compile", policy, inCEL(`validations: [{expression: "object.a =="}]`), "spec.targets[0].code[0].source.validations[0].expression: compilation failed"},
+		{"CEL that is not true or false", policy, inCEL(`validations: [{expression: "1"}]`), "must evaluate to bool"},
+		{"a message that is no text", policy, inCEL(`validations: [{expression: "true", messageExpression: "1"}]`), "source.validations[0].messageExpression: must evaluate to string"},
+		{"a variable that is taken", policy, inCEL(`variables: [{name: params, expression: "1"}], validations: [{expression: "true"}]`), `source.variables[0].name: "params" is taken`},
+		{"what only Kyverno knows", policy, inCEL(`validations: [{expression: "image(object.a).tag() == ''"}]`), "undeclared reference to 'image'"},
+		{"a variable of policies of the API", policy, inCEL(`validations: [{expression: "params.spec.parameters.a"}]`), "undeclared reference to 'params'"},
+		{"another failure policy", policy, inCEL(`failurePolicy: Sometimes, validations: [{expression: "true"}]`), "source.failurePolicy: expected Fail or Ignore"},
+		{"a field that is not there", policy, inCEL(`resourceOperations: [DELETE], validations: [{expression: "true"}]`), `the field "resourceOperations" is not known here`},
 		{"another version of Rego", policy, "code: [{engine: Rego, source: {rego: x, version: v7}}]", "spec.targets[0].code[0].source.version: expected v0 or v1"},
 		{"a wrong annotation", "annotations: {}", "annotations: {metadata.gatekeeper.sh/requires-sync-data: nonsense}", "requires-sync-data]: expected lists"},
 		{"another kind", "kind: ConstraintTemplate", "kind: Config", "expected a ConstraintTemplate"},
@@ -70,18 +85,109 @@ func TestWhatCannotBeKeptIsNamed(t *testing.T) {
 		}
 	}
 	for spec, want := range map[string]string{
-		`{enforcementAction: scoped}`:                                           "spec.enforcementAction: expected deny, warn or dryrun",
-		`{enforcementAction: deny, scopedEnforcementActions: [{action: deny}]}`: "spec.scopedEnforcementActions",
-		`{match: {source: Elsewhere}}`:                                          "spec.match.source",
-		`{match: {scope: cluster}}`:                                             "spec.match.scope",
-		`{match: {namespaces: ["a*b"]}}`:                                        "a star stands at the beginning or at the end",
-		`{match: {kind: [Pod]}}`:                                                `the field "kind" is not known here`,
-		`{match: {labelSelector: {matchLabel: {a: b}}}}`:                        `the field "matchLabel" is not known here`,
-		`{match: {kinds: [{apiGroups: [""], kinds: "Pod"}]}}`:                   "expected another type than string",
+		`{enforcementAction: refuse}`: "spec.enforcementAction: expected deny, warn, dryrun or scoped",
+		`{enforcementAction: scoped}`: "spec.scopedEnforcementActions: there are none",
+		`{enforcementAction: scoped, scopedEnforcementActions: [{action: block, enforcementPoints: [{name: "*"}]}]}`:            "scopedEnforcementActions[0].action: expected deny, warn, dryrun",
+		`{enforcementAction: scoped, scopedEnforcementActions: [{action: deny}]}`:                                               "scopedEnforcementActions[0].enforcementPoints: there are none",
+		`{enforcementAction: scoped, scopedEnforcementActions: [{action: deny, enforcementPoints: [{name: webhook}]}]}`:         "enforcementPoints[0].name: expected",
+		`{enforcementAction: scoped, scopedEnforcementActions: [{action: deny, enforcementPoints: [{name: "*", more: true}]}]}`: `the field "more" is not known here`,
+		`{enforcementAction: deny, scopedEnforcementActions: [{action: deny}]}`:                                                 "spec.scopedEnforcementActions",
+		`{match: {source: Elsewhere}}`:                        "spec.match.source",
+		`{match: {scope: cluster}}`:                           "spec.match.scope",
+		`{match: {namespaces: ["a*b"]}}`:                      "a star stands at the beginning or at the end",
+		`{match: {kind: [Pod]}}`:                              `the field "kind" is not known here`,
+		`{match: {labelSelector: {matchLabel: {a: b}}}}`:      `the field "matchLabel" is not known here`,
+		`{match: {kinds: [{apiGroups: [""], kinds: "Pod"}]}}`: "expected another type than string",
 	} {
 		if _, err := gatekeeper.ReadConstraint(read(t, constraint+spec)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", spec, err, want)
 		}
+	}
+}
+
+// TestAnActionCountsWhereItIsScoped: a constraint may do something else at requests, at stored objects and in tests.
+func TestAnActionCountsWhereItIsScoped(t *testing.T) {
+	const some = "validations: [{expression: 'true'}]"
+	inRego, err := gatekeeper.ReadTemplate(read(t, template))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cel, err := gatekeeper.ReadTemplate(read(t, strings.Replace(template, policy, inCEL(some), 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	points := []gatekeeper.EnforcementPoint{gatekeeper.AtRequests, gatekeeper.AtAudit, gatekeeper.AtTests}
+	for _, c := range []struct {
+		spec         string
+		rego, cel    string // actions at the points
+		mode, native string
+	}{
+		{`{}`, "deny deny deny", "deny deny deny", "Enforce", "Enforce"},
+		{`{enforcementAction: dryrun}`, "dryrun dryrun dryrun", "dryrun dryrun dryrun", "Audit", "Audit"},
+		{
+			`{enforcementAction: scoped, scopedEnforcementActions: [{action: warn, enforcementPoints: [{name: "*"}]}, {action: deny, enforcementPoints: [{name: audit.gatekeeper.sh}]}]}`,
+			"warn deny warn", "warn deny warn", "Warn", "Warn",
+		},
+		{
+			`{enforcementAction: scoped, scopedEnforcementActions: [{action: deny, enforcementPoints: [{name: vap.k8s.io}]}, {action: dryrun, enforcementPoints: [{name: validation.gatekeeper.sh}]}]}`,
+			"dryrun - -", "deny - -", "Audit", "Enforce",
+		},
+		{
+			`{enforcementAction: scoped, scopedEnforcementActions: [{action: warn, enforcementPoints: [{name: audit.gatekeeper.sh}, {name: gator.gatekeeper.sh}]}]}`,
+			"- warn warn", "- warn warn", "Shadow", "Shadow",
+		},
+	} {
+		con, err := gatekeeper.ReadConstraint(read(t, constraint+c.spec))
+		if err != nil {
+			t.Errorf("%s: %v", c.spec, err)
+			continue
+		}
+		for _, k := range []struct {
+			template   *gatekeeper.Template
+			want, mode string
+		}{{inRego, c.rego, c.mode}, {cel, c.cel, c.native}} {
+			var got []string
+			for _, p := range points {
+				got = append(got, cmp.Or(k.template.Action(con, p), "-"))
+			}
+			entry, err := k.template.Entry(con, mapper{}, gatekeeper.Settings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := strings.Join(got, " "); text != k.want || entry["mode"] != k.mode {
+				t.Errorf("%s: %s in mode %v, want %s in mode %s", c.spec, text, entry["mode"], k.want, k.mode)
+			}
+			if err := k.template.Validate(read(t, constraint+c.spec)); err != nil {
+				t.Errorf("%s: %v", c.spec, err)
+			}
+		}
+	}
+}
+
+// TestExpressionsBecomeAnEntry: it is one that can be read, and has all that the template says.
+func TestExpressionsBecomeAnEntry(t *testing.T) {
+	tmpl, err := gatekeeper.ReadTemplate(read(t, strings.Replace(template, policy, inCEL(`generateVAP: true, failurePolicy: Ignore,
+    matchCondition: [{name: some, expression: "request.name != 'x'"}], variables: [{name: a, expression: "1"}],
+    validations: [{expression: "variables.a == 1", message: no, messageExpression: "'no'"}]`), 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := gatekeeper.ReadConstraint(read(t, constraint+`{parameters: {labels: [a]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := tmpl.Entry(c, mapper{}, gatekeeper.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree["name"] = "some.one"
+	e, err := manifest.ParseTree(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.CEL == nil || e.Rego != nil || e.FailurePolicy != manifest.Ignore || len(e.CEL.MatchConditions) != 1 || e.CEL.Variables[0].Name != "a" ||
+		e.CEL.Validations[0].MessageExpression != "'no'" || e.CEL.Validations[0].Message != "no" {
+		t.Errorf("%+v", e.CEL)
 	}
 }
 

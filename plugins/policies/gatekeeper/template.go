@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package gatekeeper reads policies as they are written for Gatekeeper: a ConstraintTemplate
-// with its Rego, and Constraints of the kind that it defines. Each Constraint becomes an entry,
-// by which its template's Rego runs as a plugin.
+// with its Rego or its expressions in CEL, and Constraints of the kind that it defines. Each Constraint becomes an entry,
+// by which its template's policy runs as a plugin.
 //
 // What a template or a constraint says that has no counterpart here is an error that names the
 // field: a policy is never made to guard less than it says.
@@ -40,8 +40,9 @@ type Template struct {
 	Name string
 	// Kind of the constraints that it defines.
 	Kind string
-	// Rego is its policy.
+	// Rego is its policy; without files, CEL is.
 	Rego rego.Policy
+	CEL  *Expressions
 	// Inventory: the policy looks at other objects of the cluster, and Sync says at which:
 	// of each list in it, one that the cluster serves.
 	Inventory bool
@@ -98,7 +99,7 @@ type regoSource struct {
 	Libs    []string `json:"libs"`
 }
 
-// ReadTemplate reads a ConstraintTemplate. It does not compile the Rego.
+// ReadTemplate reads a ConstraintTemplate. It compiles expressions in CEL, and no Rego.
 func ReadTemplate(template map[string]any) (*Template, error) {
 	var d document
 	if err := tree.Decode(template, &d, TemplateKind); err != nil {
@@ -140,30 +141,47 @@ func ReadTemplate(template map[string]any) (*Template, error) {
 	return t, nil
 }
 
+// engines that templates are written for.
+const (
+	engineRego = "Rego"
+	engineCEL  = "K8sNativeValidation"
+)
+
 // readTarget takes the policy. Of several engines it is Rego's: all of them are to decide alike.
 func (t *Template) readTarget(d *targetDocument) error {
 	if d.Target != target {
 		return fmt.Errorf("spec.targets[0].target: expected %s, found %q", target, d.Target)
 	}
 	at, source := "spec.targets[0]", regoSource{Rego: d.Rego, Libs: d.Libs}
+	inCEL := -1
 	var engines []string
 	for i, c := range d.Code {
 		engines = append(engines, c.Engine)
-		if c.Engine != "Rego" {
-			continue
-		}
-		at = fmt.Sprintf("spec.targets[0].code[%d].source", i)
-		source = regoSource{}
-		if err := tree.Strict(c.Source, &source, at); err != nil {
-			return err
+		switch c.Engine {
+		case engineCEL:
+			inCEL = i
+		case engineRego:
+			at = fmt.Sprintf("spec.targets[0].code[%d].source", i)
+			source = regoSource{}
+			if err := tree.Strict(c.Source, &source, at); err != nil {
+				return err
+			}
 		}
 	}
-	if strings.TrimSpace(source.Rego) == "" {
-		if len(engines) > 0 {
-			return fmt.Errorf("spec.targets[0].code: a policy in Rego was expected, found %s; a policy in CEL is a ValidatingAdmissionPolicy here", strings.Join(engines, ", "))
-		}
-		return errors.New("spec.targets[0].rego: the policy is missing")
+	switch {
+	case strings.TrimSpace(source.Rego) != "":
+		return t.readRego(at, source)
+	case inCEL >= 0:
+		var err error
+		t.CEL, err = readExpressions(d.Code[inCEL].Source, fmt.Sprintf("spec.targets[0].code[%d].source", inCEL))
+		return err
+	case len(engines) > 0:
+		return fmt.Errorf("spec.targets[0].code: a policy for the engine %s or %s was expected, found %s", engineRego, engineCEL, strings.Join(engines, ", "))
 	}
+	return errors.New("spec.targets[0].rego: the policy is missing")
+}
+
+func (t *Template) readRego(at string, source regoSource) error {
 	t.Rego.Version = rego.V0
 	switch source.Version {
 	case "", "v0":

@@ -89,6 +89,9 @@ func (c Check) Check(ctx context.Context, o *unstructured.Unstructured) (*manife
 		if err != nil {
 			return nil, nil, err
 		}
+		if t.CEL != nil { // it was compiled already
+			return nil, nil, nil
+		}
 		return nil, nil, c.Compile(ctx, t.Rego)
 	case kyverno.Group:
 		needs, err := checkKyverno(o)
@@ -117,8 +120,15 @@ func object(p *policies.Plugin) *unstructured.Unstructured {
 	o.SetName(p.Name)
 	o.SetNamespace(p.Namespace)
 	o.SetLabels(map[string]string{apiobject.PolicyLabel: projects[p.Policy.GroupVersionKind().Group]})
+	notes := maps.Clone(p.Annotations)
 	if writer := p.Policy.GetAnnotations()[apiobject.WriterAnnotation]; writer != "" {
-		o.SetAnnotations(map[string]string{apiobject.WriterAnnotation: writer})
+		if notes == nil {
+			notes = map[string]string{}
+		}
+		notes[apiobject.WriterAnnotation] = writer
+	}
+	if len(notes) > 0 {
+		o.SetAnnotations(notes)
 	}
 	return o
 }

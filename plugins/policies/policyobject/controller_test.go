@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/mutation"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
@@ -231,6 +232,22 @@ func TestAPluginFollowsItsPolicy(t *testing.T) {
 		w.put(policyobject.Templates(), strings.NewReplacer("generation: 1", "generation: 2", `\"x\"`, `\"y\"`).Replace(template))
 		if rego := text(w.plugin(), "spec", "rego", "text"); !strings.Contains(rego, `"y"`) {
 			t.Errorf("%s after a change of the template", rego)
+		}
+		if notes := w.plugin().GetAnnotations(); len(notes) != 1 {
+			t.Errorf("annotations %v of a constraint that does the same everywhere", notes)
+		}
+		w.put(constraints, strings.NewReplacer("generation: 1", "generation: 3", "{parameters",
+			"{enforcementAction: scoped, scopedEnforcementActions: [{action: warn, enforcementPoints: [{name: validation.gatekeeper.sh}]}, "+
+				"{action: deny, enforcementPoints: [{name: audit.gatekeeper.sh}]}], parameters").Replace(constraint))
+		p = w.plugin()
+		if mode, action := text(p, "spec", "mode"), p.GetAnnotations()[policies.ActionAnnotation]; mode != "Warn" || action != "deny" {
+			t.Errorf("mode %s at requests, %q at stored objects", mode, action)
+		}
+		w.put(constraints, strings.NewReplacer("generation: 1", "generation: 4", "{parameters",
+			"{enforcementAction: scoped, scopedEnforcementActions: [{action: warn, enforcementPoints: [{name: validation.gatekeeper.sh}]}], parameters").
+			Replace(constraint))
+		if notes := w.plugin().GetAnnotations(); notes[policies.BackgroundAnnotation] != "false" || notes[policies.ActionAnnotation] != "" {
+			t.Errorf("annotations %v where stored objects are not judged", notes)
 		}
 		changed := w.plugin()
 		changed.SetGeneration(7)

@@ -24,6 +24,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission/policy"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/point/admission"
+	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
 	"github.com/wasmplane/wasmplane/plugins/rights"
 )
@@ -37,7 +38,7 @@ const (
 	CategoryAnnotation = "policies.kyverno.io/category"
 	SeverityAnnotation = "policies.kyverno.io/severity"
 	// BackgroundAnnotation is false where a policy does not want to judge what is stored.
-	BackgroundAnnotation = "plugins.wasmplane.dev/background"
+	BackgroundAnnotation = policies.BackgroundAnnotation
 	// PolicyAnnotation names the policy: its kind and group, a space and its name.
 	PolicyAnnotation = "plugins.wasmplane.dev/policy"
 )

@@ -266,8 +266,7 @@ func (c *Controller) put(ctx context.Context, r schema.GroupVersionResource, p *
 	if of := owner(now); of != string(p.Policy.GetUID()) {
 		return fmt.Errorf("the %s %s was made of another policy, which is going away", now.GetKind(), now.GetName())
 	}
-	if equality.Semantic.DeepEqual(now.Object["spec"], want.Object["spec"]) &&
-		now.GetAnnotations()[apiobject.WriterAnnotation] == want.GetAnnotations()[apiobject.WriterAnnotation] {
+	if equality.Semantic.DeepEqual(now.Object["spec"], want.Object["spec"]) && sameNotes(now, want) {
 		return nil
 	}
 	fresh := now.DeepCopy()
@@ -276,6 +275,9 @@ func (c *Controller) put(ctx context.Context, r schema.GroupVersionResource, p *
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
+	for _, key := range notes {
+		delete(annotations, key)
+	}
 	maps.Copy(annotations, want.GetAnnotations())
 	fresh.SetAnnotations(annotations)
 	_, err = client.Update(ctx, fresh, metav1.UpdateOptions{})
@@ -283,6 +285,13 @@ func (c *Controller) put(ctx context.Context, r schema.GroupVersionResource, p *
 		return nil // its change is going to be seen
 	}
 	return err
+}
+
+// notes are the annotations that a Plugin has of its policy.
+var notes = []string{apiobject.WriterAnnotation, policies.BackgroundAnnotation, policies.ActionAnnotation}
+
+func sameNotes(a, b *unstructured.Unstructured) bool {
+	return !slices.ContainsFunc(notes, func(key string) bool { return a.GetAnnotations()[key] != b.GetAnnotations()[key] })
 }
 
 // completed is the Plugin of a policy as the API would give it back.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package celpolicy compiles and evaluates the expressions of Kyverno's policies that Kubernetes' own policies in CEL cannot
-// hold, because they use functions and variables that only Kyverno knows.
+// hold, because they use functions and variables that only Kyverno knows, and those of Gatekeeper's templates.
 //
 // The language is that of Kubernetes' policies (its environment, with its limits of cost), with Kyverno's
 // functions beside it. Those that only compute are here. Those that look beyond the request are the
@@ -50,13 +50,18 @@ type Spec struct {
 // Compiler compiles expressions in one environment.
 type Compiler struct{ env *cel.Env }
 
-// NewCompiler makes a compiler for expressions that may use some libraries.
+// NewCompiler makes a compiler for expressions that may use Kyverno's functions and some libraries.
 func NewCompiler(libraries ...cel.EnvOption) (*Compiler, error) {
+	return newCompiler(append([]cel.EnvOption{cel.Variable(Namespace, cel.DynType), computing(), lenient()}, libraries...))
+}
+
+// newCompiler makes a compiler for Kubernetes' language with some options. Every expression has the object, the one
+// before, the request and the variables.
+func newCompiler(more []cel.EnvOption) (*Compiler, error) {
 	options := append([]cel.EnvOption{
 		cel.Variable(Object, cel.DynType), cel.Variable(OldObject, cel.DynType), cel.Variable(Request, cel.DynType),
-		cel.Variable(Namespace, cel.DynType), cel.Variable(Variables, cel.MapType(cel.StringType, cel.DynType)),
-		computing(), lenient(),
-	}, libraries...)
+		cel.Variable(Variables, cel.MapType(cel.StringType, cel.DynType)),
+	}, more...)
 	set, err := matching.NewEnvironment().Extend(environment.VersionedOptions{
 		IntroducedVersion: version.MajorMinor(1, 0), EnvOptions: options,
 	})
@@ -116,16 +121,19 @@ type Policy struct {
 }
 
 // Policy compiles the expressions of a policy. All that do not compile are told, by their fields.
-func (c *Compiler) Policy(s Spec) (*Policy, error) {
+func (c *Compiler) Policy(s Spec) (*Policy, error) { return c.PolicyAt("spec", s) }
+
+// PolicyAt is Policy for expressions that do not stand in "spec": at is the path of the field in which they stand.
+func (c *Compiler) PolicyAt(at string, s Spec) (*Policy, error) {
 	p := &Policy{spec: s, variables: map[string]*Program{}}
 	if n := len(s.MatchConditions) + len(s.Variables) + len(s.Validations) + len(s.AuditAnnotations); n > most {
-		return nil, fmt.Errorf("spec: there are %d expressions, at most %d are evaluated", n, most)
+		return nil, fmt.Errorf("%s: there are %d expressions, at most %d are evaluated", at, n, most)
 	}
 	var errs []error
-	compile := func(at, text string, results ...*cel.Type) *Program {
+	compile := func(field, text string, results ...*cel.Type) *Program {
 		out, err := c.Compile(text, results...)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("spec.%s: %w", at, err))
+			errs = append(errs, fmt.Errorf("%s.%s: %w", at, field, err))
 		}
 		return out
 	}
@@ -152,9 +160,10 @@ func (c *Compiler) Policy(s Spec) (*Policy, error) {
 
 // Evaluation is one request's.
 type Evaluation struct {
-	policy *Policy
-	data   map[string]any
-	left   int64 // of the costs
+	policy    *Policy
+	data      map[string]any
+	variables *lazy.MapValue
+	left      int64 // of the costs
 }
 
 // Evaluate begins an evaluation. data has the values of all variables but Variables.
@@ -170,8 +179,14 @@ func (p *Policy) Evaluate(ctx context.Context, data map[string]any) *Evaluation 
 			return out
 		})
 	}
-	data[Variables] = vars
+	data[Variables], e.variables = vars, vars
 	return e
+}
+
+// Bind gives an evaluation a variable that is a value of JSON, beside those of the policy. It stands before a variable
+// of the policy with the same name.
+func (e *Evaluation) Bind(name string, value any) {
+	e.variables.Append(name, func(*lazy.MapValue) ref.Val { return types.DefaultTypeAdapter.NativeToValue(value) })
 }
 
 // errBudget is of a policy whose expressions together cost too much.
@@ -241,6 +256,28 @@ func (e *Evaluation) Validate(ctx context.Context) (failed string, err error) {
 	return "", nil
 }
 
+// Violations are the messages of all validations that do not hold. What could not be evaluated does not hold either, and
+// its error is the message, unless errors are to be ignored. An error is of an evaluation that had to end: it took too
+// long.
+func (e *Evaluation) Violations(ctx context.Context, ignore bool) (out []string, err error) {
+	for i, p := range e.policy.validations {
+		value, err := e.Run(ctx, p)
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		if err == nil && value.Value() != true && value.Value() != false {
+			err = fmt.Errorf("expected a bool, found a %s", value.Type().TypeName())
+		}
+		switch {
+		case err != nil && !ignore:
+			out = append(out, fmt.Sprintf("expression '%s' resulted in error: %v", p.Text, err))
+		case err == nil && value.Value() == false:
+			out = append(out, e.message(ctx, i))
+		}
+	}
+	return out, nil
+}
+
 // message is what a failed validation says.
 func (e *Evaluation) message(ctx context.Context, i int) string {
 	v := e.policy.spec.Validations[i]
@@ -295,3 +332,9 @@ var plain = sync.OnceValues(func() (*Compiler, error) { return NewCompiler() })
 
 // Plain compiles expressions that look at the request only.
 func Plain() (*Compiler, error) { return plain() }
+
+// kubernetes is a compiler for the language of Kubernetes alone, which many share.
+var kubernetes = sync.OnceValues(func() (*Compiler, error) { return newCompiler(nil) })
+
+// Kubernetes compiles expressions that use the functions of Kubernetes' own policies, and no others.
+func Kubernetes() (*Compiler, error) { return kubernetes() }

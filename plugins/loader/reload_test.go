@@ -27,20 +27,24 @@ import (
 // what it does before.
 func tiny(tb testing.TB, message, body string) []byte {
 	tb.Helper()
+	wasm, err := assemble(message, body)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return wasm
+}
+
+func assemble(message, body string) ([]byte, error) {
 	manifest := `{"abi":1,"name":"tiny","version":"1","hooks":[{"op":1,"point":"admission.validate","fields":["operation"]}]}`
 	answer := fmt.Sprintf(`{"allowed":false,"message":%q}`, message)
 	esc := strings.NewReplacer(`"`, `\"`, `\`, `\\`)
-	wasm, err := wat.Assemble(fmt.Sprintf(`(module
+	return wat.Assemble(fmt.Sprintf(`(module
 		(memory (export "memory") 1)
 		(data (i32.const 0) "%s") (data (i32.const 4096) "%s")
 		(func (export "describe") (result i64) (i64.const %d))
 		(func (export "alloc") (param i32) (result i32) (i32.const 8192))
 		(func (export "call") (param $op i32) (param $at i32) (param $length i32) (result i64) %s (i64.const %d)))`,
 		esc.Replace(manifest), esc.Replace(answer), len(manifest), body, 4096<<32|len(answer)))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return wasm
 }
 
 // replaceFile puts a file in place as a build does: by rename.

@@ -92,7 +92,7 @@ func openEtcd(ctx context.Context, at site.Site) (*storage, space.Gauge, error) 
 	if len(c.Endpoints) > 0 {
 		st, err := etcd.Dial(ctx, etcd.Config{
 			Endpoints: c.Endpoints, CAFile: o.Config.Path(c.CAFile), CertFile: o.Config.Path(c.CertFile),
-			KeyFile: o.Config.Path(c.KeyFile),
+			KeyFile: o.Config.Path(c.KeyFile), Logger: o.Logger,
 		})
 		if err != nil {
 			return nil, nil, err

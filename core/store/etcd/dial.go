@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -19,6 +20,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/store/etcd/failover"
 )
 
 // Config is how to reach an external etcd cluster.
@@ -33,6 +37,8 @@ type Config struct {
 	ServerName string
 	// Timeout bounds each call that has no deadline of its own, and Dial; 0 = 10 s.
 	Timeout time.Duration
+	// Logger is told of members that cannot be used; nil = discard.
+	Logger *slog.Logger
 }
 
 // oldest is the first version whose progress notifications can be trusted not
@@ -45,6 +51,7 @@ func Dial(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	members := failover.New(cfg.Endpoints, cfg.Logger)
 	client, err := clientv3.New(clientv3.Config{
 		Context:   context.WithoutCancel(ctx), // Close ends it, not the context of dialling
 		Endpoints: cfg.Endpoints, TLS: tlsConfig,
@@ -57,6 +64,7 @@ func Dial(ctx context.Context, cfg Config) (*Store, error) {
 				MinConnectTimeout: 5 * time.Second,
 			}),
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+			grpc.WithChainUnaryInterceptor(members.Intercept),
 		},
 	})
 	if err != nil {
@@ -66,6 +74,10 @@ func Dial(ctx context.Context, cfg Config) (*Store, error) {
 	if err := s.greet(ctx, cfg, tlsConfig); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
+	s.members = members
+	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := run.Go("etcd members", func() error { members.Run(asking, client); return nil })
+	s.ends = func() { cancel(); <-ended }
 	return s, nil
 }
 
@@ -140,6 +152,9 @@ func diagnose(ctx context.Context, ep string, t *tls.Config) error {
 func (c Config) complete() (Config, *tls.Config, error) {
 	if len(c.Endpoints) == 0 {
 		return c, nil, errors.New("etcd: no endpoints given")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second

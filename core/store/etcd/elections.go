@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/raft/v3"
+	"google.golang.org/grpc/codes"
 
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -105,6 +106,9 @@ func (e *elections) bound(ctx context.Context) (context.Context, context.CancelF
 // outlive calls again what a change of leaders has ended, until ctx ends. What it calls may
 // have been done each time.
 func (s *Store) outlive(ctx context.Context, call func(context.Context) error) error {
+	if s.members != nil {
+		return s.again(ctx, call)
+	}
 	if s.elections == nil {
 		return call(ctx)
 	}
@@ -115,6 +119,35 @@ func (s *Store) outlive(ctx context.Context, call func(context.Context) error) e
 		lost := err != nil && ctx.Err() == nil && (errors.Is(context.Cause(term), errLeaderLost) || leaderless(err))
 		cancel()
 		if !lost || !again.Wait(ctx) {
+			return err
+		}
+	}
+}
+
+// leaderPatience is how long a call is tried again while no member of an external etcd has a
+// leader. An election takes one to two seconds with etcd's own settings.
+const leaderPatience = 5 * time.Second
+
+// again calls once more what a member of an external etcd could not do, until ctx ends: while
+// none has a leader as long as an election may take, and where connections break once for each other member.
+func (s *Store) again(ctx context.Context, call func(context.Context) error) error {
+	wait := run.Backoff{First: 10 * time.Millisecond, Longest: 200 * time.Millisecond}
+	began := time.Now()
+	for broken := 1; ; {
+		err := call(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return err
+		case leaderless(err) || errors.Is(err, rpctypes.ErrTimeoutDueToConnectionLost):
+			if time.Since(began) > leaderPatience {
+				return err
+			}
+		case code(err) == codes.Unavailable && broken < s.members.Len():
+			broken++
+		default:
+			return err
+		}
+		if !wait.Wait(ctx) {
 			return err
 		}
 	}

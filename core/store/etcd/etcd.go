@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/etcd/failover"
 )
 
 // Store implements store.Store. It is safe for concurrent use.
@@ -40,6 +41,9 @@ type Store struct {
 	watches watchSerial
 	// elections of a store of several members in this process; nil = there are none.
 	elections *elections
+	// members of an external etcd; nil = it is in this process.
+	members *failover.Endpoints
+	ends    func() // ends what goes on beside; nil = nothing does
 }
 
 var _ store.Store = (*Store)(nil)
@@ -51,7 +55,12 @@ func newStore(client *clientv3.Client, where string, timeout time.Duration) *Sto
 }
 
 // Close ends every watch and the connection. A store that belongs to a Server is closed by it.
-func (s *Store) Close() error { return s.client.Close() }
+func (s *Store) Close() error {
+	if s.ends != nil {
+		s.ends()
+	}
+	return s.client.Close()
+}
 
 // bound gives a call that has no deadline of its own one, so that nobody waits
 // for ever on an etcd that does not answer.
@@ -121,24 +130,24 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, er
 }
 
 // swap does op if key is at revision expect, and reads the key if not, in one transaction.
-// One that a change of leaders has left unknown is done again: had it been done, the key
-// would hold what op wrote.
+// One that a change of leaders, or a broken connection, has left unknown is done again: had it
+// been done, the key would hold what op wrote.
 func (s *Store) swap(ctx context.Context, key string, expect int64, op clientv3.Op) (rev int64, err error) {
 	var conflict *store.ConflictError
-	tries := 0
-	err = s.outlive(ctx, func(ctx context.Context) (err error) {
-		tries++
-		rev, conflict, err = s.swapOnce(ctx, key, expect, op)
-		return err
+	unsure, last := false, error(nil)
+	err = s.outlive(ctx, func(ctx context.Context) error {
+		unsure = unsure || last != nil && !errors.Is(last, rpctypes.ErrNoLeader) // which is said before anything is done
+		rev, conflict, last = s.swapOnce(ctx, key, expect, op)
+		return last
 	})
 	switch {
 	case err != nil:
 		return 0, err
 	case conflict == nil:
 		return rev, nil
-	case tries > 1 && op.IsPut() && bytes.Equal(conflict.Current.Value, op.ValueBytes()):
+	case unsure && op.IsPut() && bytes.Equal(conflict.Current.Value, op.ValueBytes()):
 		return conflict.Current.ModRevision, nil
-	case tries > 1 && op.IsDelete() && conflict.Current.ModRevision == 0:
+	case unsure && op.IsDelete() && conflict.Current.ModRevision == 0:
 		return 0, rpctypes.ErrTimeoutDueToLeaderFail // by whom it was deleted nobody knows
 	}
 	return 0, conflict

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/judging"
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
 	"github.com/wasmplane/wasmplane/core/registry/optimistic"
 	"github.com/wasmplane/wasmplane/core/registry/options"
@@ -44,9 +45,19 @@ func (r *Registry) Create(ctx context.Context, req *Request) (Result, error) {
 	rest.WipeObjectMetaSystemFields(m)
 	w.creates = true
 	w.change = func(ctx context.Context, _ *object.Object) (*object.Object, error) {
-		return w.owned(ctx, nil, o)
+		mine := o
+		if o = nil; mine == nil { // it is judged again, and those who judged it have changed it
+			if mine, err = w.decode(ctx); err == nil {
+				m, err = meta.Accessor(mine)
+			}
+			if err != nil {
+				return nil, err
+			}
+			rest.WipeObjectMetaSystemFields(m)
+		}
+		return w.owned(ctx, nil, mine)
 	}
-	return w.create(ctx)
+	return judging.Again(ctx, r.cfg.Store, r.set.turns, r.res.Group, w.create)
 }
 
 // Update replaces an object, or that part of it that a subresource stands for,

@@ -137,15 +137,19 @@ type steppedStore struct {
 }
 
 func (s *steppedStore) Put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, error) {
+	return s.PutFenced(ctx, key, value, expect, ttl, store.Fences{})
+}
+
+func (s *steppedStore) PutFenced(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration, f store.Fences) (int64, error) {
 	s.puts.Add(1)
 	if s.fails != nil {
 		return 0, s.fails
 	}
-	if f := s.beforePut; f != nil {
+	if step := s.beforePut; step != nil {
 		s.beforePut = nil
-		f(key)
+		step(key)
 	}
-	return s.Store.Put(ctx, key, value, expect, ttl)
+	return store.PutFenced(ctx, s.Store, key, value, expect, ttl, f)
 }
 
 func (w *world) registry(t *testing.T, group, resource string) *registry.Registry {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/judging"
 	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -106,7 +107,7 @@ func (r *Registry) put(ctx context.Context, key string, value []byte, expect int
 		ctx, span = r.cfg.Tracer.Start(ctx, trace.StoreWrite, oteltrace.WithAttributes(trace.ComponentKey.String("apiserver")))
 		defer span.End()
 	}
-	revision, err := r.cfg.Store.Put(ctx, key, value, expect, ttl)
+	revision, err := store.PutFenced(ctx, r.cfg.Store, key, value, expect, ttl, judging.Fences(ctx, r.res.Group))
 	if span != nil {
 		if err != nil {
 			span.SetStatus(codes.Error, err.Error())

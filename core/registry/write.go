@@ -27,6 +27,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
 	"github.com/wasmplane/wasmplane/core/registry/compare"
+	"github.com/wasmplane/wasmplane/core/registry/judging"
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
 	"github.com/wasmplane/wasmplane/core/registry/optimistic"
 	"github.com/wasmplane/wasmplane/core/registry/options"
@@ -59,6 +60,7 @@ type write struct {
 // admission change it, let the strategy prepare and validate it, let admission
 // judge it, put it in place of exactly that state.
 func (w *write) apply(ctx context.Context, at optimistic.Snapshot) (Result, error) {
+	ctx = judging.Begin(ctx, w.r.cfg.Store)
 	if at.Item == nil {
 		if !w.creates {
 			return Result{}, apierrors.NewNotFound(w.r.res.GroupResource, w.req.Name)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/admissiontest"
+	"github.com/wasmplane/wasmplane/core/admission/fence"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
 )
@@ -158,6 +159,8 @@ type stock struct {
 	rv   int
 	// fresh: the newest state was asked for, each time.
 	fresh bool
+	// listed is called when objects are read; nil = nobody wants to know.
+	listed func()
 }
 
 func (s *stock) List(ctx context.Context, r hostfn.Resource, q hostfn.Selection) (hostfn.Page, error) {
@@ -166,6 +169,9 @@ func (s *stock) List(ctx context.Context, r hostfn.Resource, q hostfn.Selection)
 	}
 	if q.Limit == 0 {
 		s.fresh = q.Fresh
+		if s.listed != nil {
+			s.listed()
+		}
 	}
 	return hostfn.Page{Items: s.pods, ResourceVersion: fmt.Sprint(s.rv)}, nil
 }
@@ -245,6 +251,27 @@ func TestTwinsMeetInTheInventory(t *testing.T) {
 		}
 		if !s.fresh {
 			t.Errorf("%s: the inventory was not read at the newest revision", name)
+		}
+		// Nor do those pass that are judged in the same moment: the write is held against the fence.
+		raised := 0
+		ctx := fence.Begin(t.Context(), func(context.Context, string) (int64, error) {
+			raised++
+			return 7, nil
+		})
+		s.listed = func() {
+			if raised == 0 {
+				t.Errorf("%s: objects are read before the fence is raised", name)
+			}
+		}
+		chain, err := admission.NewChain(l.AdmissionPlugins()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := chain.Validate(ctx, admissiontest.Creating("pods", p.DeepCopy())); err != nil {
+			t.Error(err)
+		}
+		if seen := fence.Seen(ctx); len(seen) != 1 || seen[fence.Key("")] != 7 {
+			t.Errorf("%s: the write is held against %v", name, seen)
 		}
 	}
 }

@@ -92,6 +92,11 @@ func Run[T any](ctx context.Context, w Writes, key string, try func(ctx context.
 			}
 			continue
 		}
+		var moved *store.FenceError
+		if errors.As(err, &moved) { // it is judged again, on the same object
+			turn.Take(ctx)
+			continue
+		}
 		newest := at
 		if !at.certain {
 			var readErr error

@@ -30,10 +30,11 @@ func (r *Reader) Conflict(name, message string) error {
 // Conflicts are not among them: callers try again.
 func (r *Reader) StoreError(err error, verb, name string) error {
 	var conflict *store.ConflictError
+	var fence *store.FenceError
 	var unreadable *store.CorruptError
 	var status apierrors.APIStatus
 	switch {
-	case err == nil, errors.As(err, &conflict), errors.As(err, &status):
+	case err == nil, errors.As(err, &conflict), errors.As(err, &fence), errors.As(err, &status):
 		return err
 	case errors.As(err, &unreadable):
 		return corrupt(unreadable)

@@ -268,6 +268,11 @@ func (s *Store) Stale(ctx context.Context, key string) (bool, error) {
 
 // Put implements store.Store.
 func (s *Store) Put(ctx context.Context, key string, v []byte, expect int64, ttl time.Duration) (int64, error) {
+	return s.PutFenced(ctx, key, v, expect, ttl, store.Fences{})
+}
+
+// PutFenced implements store.Fenced.
+func (s *Store) PutFenced(ctx context.Context, key string, v []byte, expect int64, ttl time.Duration, f store.Fences) (int64, error) {
 	if t := s.of(key); t != nil {
 		sealed, err := t.TransformToStorage(ctx, v, value.DefaultContext(key))
 		if err != nil {
@@ -275,7 +280,7 @@ func (s *Store) Put(ctx context.Context, key string, v []byte, expect int64, ttl
 		}
 		v = sealed
 	}
-	revision, err := s.cfg.Store.Put(ctx, key, v, expect, ttl)
+	revision, err := store.PutFenced(ctx, s.cfg.Store, key, v, expect, ttl, f)
 	return revision, s.conflict(ctx, err)
 }
 

@@ -96,18 +96,23 @@ func (s *Store) read(ctx context.Context, key string, opts ...clientv3.OpOption)
 
 // Put implements store.Store.
 func (s *Store) Put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, error) {
+	return s.PutFenced(ctx, key, value, expect, ttl, store.Fences{})
+}
+
+// PutFenced implements store.Fenced.
+func (s *Store) PutFenced(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration, f store.Fences) (int64, error) {
 	call, cancel := s.bound(ctx)
 	defer cancel()
-	rev, err := s.put(call, key, value, expect, ttl)
+	rev, err := s.put(call, key, value, expect, ttl, f)
 	if ttl > 0 && errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		// The shared lease was revoked behind our back, as after a restore.
 		s.leases.forget(ttl)
-		rev, err = s.put(call, key, value, expect, ttl)
+		rev, err = s.put(call, key, value, expect, ttl, f)
 	}
 	return rev, s.failure(ctx, err, "put", key)
 }
 
-func (s *Store) put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, error) {
+func (s *Store) put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration, f store.Fences) (int64, error) {
 	var opts []clientv3.OpOption
 	if ttl > 0 {
 		id, err := s.leases.get(ctx, ttl)
@@ -118,26 +123,26 @@ func (s *Store) put(ctx context.Context, key string, value []byte, expect int64,
 	}
 	op := clientv3.OpPut(key, "", opts...)
 	op.WithValueBytes(value) // as they are: nobody changes what is being stored
-	return s.swap(ctx, key, expect, op)
+	return s.swap(ctx, key, expect, op, f)
 }
 
 // Delete implements store.Store.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
 	call, cancel := s.bound(ctx)
 	defer cancel()
-	rev, err := s.swap(call, key, expect, clientv3.OpDelete(key))
+	rev, err := s.swap(call, key, expect, clientv3.OpDelete(key), store.Fences{})
 	return rev, s.failure(ctx, err, "delete", key)
 }
 
 // swap does op if key is at revision expect, and reads the key if not, in one transaction.
 // One that a change of leaders, or a broken connection, has left unknown is done again: had it
 // been done, the key would hold what op wrote.
-func (s *Store) swap(ctx context.Context, key string, expect int64, op clientv3.Op) (rev int64, err error) {
+func (s *Store) swap(ctx context.Context, key string, expect int64, op clientv3.Op, f store.Fences) (rev int64, err error) {
 	var conflict *store.ConflictError
 	unsure, last := false, error(nil)
 	err = s.outlive(ctx, func(ctx context.Context) error {
 		unsure = unsure || last != nil && !errors.Is(last, rpctypes.ErrNoLeader) // which is said before anything is done
-		rev, conflict, last = s.swapOnce(ctx, key, expect, op)
+		rev, conflict, last = s.swapOnce(ctx, key, expect, op, f)
 		return last
 	})
 	switch {
@@ -145,6 +150,8 @@ func (s *Store) swap(ctx context.Context, key string, expect int64, op clientv3.
 		return 0, err
 	case conflict == nil:
 		return rev, nil
+	case conflict.Current.ModRevision == expect:
+		return 0, &store.FenceError{Key: key} // the key is as expected, so a fence is not
 	case unsure && op.IsPut() && bytes.Equal(conflict.Current.Value, op.ValueBytes()):
 		return conflict.Current.ModRevision, nil
 	case unsure && op.IsDelete() && conflict.Current.ModRevision == 0:
@@ -153,10 +160,17 @@ func (s *Store) swap(ctx context.Context, key string, expect int64, op clientv3.
 	return 0, conflict
 }
 
-func (s *Store) swapOnce(ctx context.Context, key string, expect int64, op clientv3.Op) (int64, *store.ConflictError, error) {
+func (s *Store) swapOnce(ctx context.Context, key string, expect int64, op clientv3.Op, f store.Fences) (int64, *store.ConflictError, error) {
+	conditions, ops := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", expect)}, []clientv3.Op{op}
+	for fence, seen := range f.Seen {
+		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(fence), "=", seen))
+	}
+	for _, fence := range f.Moves {
+		ops = append(ops, clientv3.OpPut(fence, ""))
+	}
 	resp, err := s.client.KV.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
-		Then(op).
+		If(conditions...).
+		Then(ops...).
 		Else(clientv3.OpGet(key)).
 		Commit()
 	if err != nil {

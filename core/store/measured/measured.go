@@ -85,7 +85,8 @@ func (s *Store) observe(operation, key string, begin time.Time, err error) {
 	}
 	m.requests.Inc()
 	var conflict *store.ConflictError
-	if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.As(err, &conflict) {
+	var fence *store.FenceError
+	if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.As(err, &conflict) && !errors.As(err, &fence) {
 		m.failures.Inc()
 		return
 	}
@@ -102,11 +103,16 @@ func (s *Store) Get(ctx context.Context, key string) (store.KV, error) {
 
 // Put implements store.Store.
 func (s *Store) Put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, error) {
+	return s.PutFenced(ctx, key, value, expect, ttl, store.Fences{})
+}
+
+// PutFenced implements store.Fenced.
+func (s *Store) PutFenced(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration, f store.Fences) (int64, error) {
 	begin, operation := time.Now(), "update"
 	if expect == 0 {
 		operation = "create"
 	}
-	revision, err := s.inner.Put(ctx, key, value, expect, ttl)
+	revision, err := store.PutFenced(ctx, s.inner, key, value, expect, ttl, f)
 	s.observe(operation, key, begin, err)
 	return revision, err
 }

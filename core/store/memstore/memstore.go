@@ -6,6 +6,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -73,6 +74,11 @@ func (s *Store) Get(ctx context.Context, key string) (store.KV, error) {
 
 // Put implements store.Store.
 func (s *Store) Put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, error) {
+	return s.PutFenced(ctx, key, value, expect, ttl, store.Fences{})
+}
+
+// PutFenced implements store.Fenced.
+func (s *Store) PutFenced(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration, f store.Fences) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -81,6 +87,17 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, expect int64,
 	old := s.current(key)
 	if old.ModRevision != expect {
 		return 0, &store.ConflictError{Key: key, Expect: expect, Current: old}
+	}
+	for fence, seen := range f.Seen {
+		if s.current(fence).ModRevision != seen {
+			return 0, &store.FenceError{Key: key}
+		}
+	}
+	for _, fence := range f.Moves {
+		was := s.current(fence)
+		s.write(store.Event{
+			Type: store.Put, Prev: was, KV: store.KV{Key: fence, ModRevision: s.revision + 1, CreateRev: cmp.Or(was.CreateRev, s.revision+1)},
+		})
 	}
 	kv := store.KV{Key: key, Value: slices.Clone(value), ModRevision: s.revision + 1, CreateRev: old.CreateRev}
 	if old.ModRevision == 0 {

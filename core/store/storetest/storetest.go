@@ -26,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"a key is created once", createOnce},
 		{"a write needs the present revision", compareAndSwap},
 		{"a deletion needs the present revision", deleteSwaps},
+		{"a write is held against its fences", fences},
 		{"of many concurrent writers one wins each round", oneWinner},
 		{"a key with a ttl goes away, and the watch says so", expires},
 		{"a list is consistent, ordered and paged", lists},
@@ -43,6 +44,41 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
 	}
+}
+
+// fences: of two writes that were judged by the same state one is done.
+func fences(t *testing.T, s store.Store) {
+	const fence = "/fences/a"
+	write := func(key string, expect int64, f store.Fences) (int64, error) {
+		return store.PutFenced(ctxOf(t), s, key, []byte("v"), expect, 0, f)
+	}
+	judged := store.Fences{Seen: map[string]int64{fence: 0, "/fences/other": 0}, Moves: []string{fence}}
+	first, err := write("/k/one", 0, judged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var moved *store.FenceError
+	if _, err := write("/k/two", 0, judged); !errors.As(err, &moved) {
+		t.Fatalf("a fence has moved: %v", err)
+	}
+	if _, err := s.Get(ctxOf(t), "/k/two"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("written all the same: %v", err)
+	}
+	var conflict *store.ConflictError
+	if _, err := write("/k/one", 0, judged); !errors.As(err, &conflict) || conflict.Current.ModRevision != first {
+		t.Errorf("the key is at another revision too: %v", err)
+	}
+	now, err := s.Get(ctxOf(t), fence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := write("/k/two", 0, store.Fences{Seen: map[string]int64{fence: now.ModRevision}, Moves: []string{"/fences/other"}}); err != nil {
+		t.Errorf("judged by what is there now: %v", err)
+	}
+	if _, err := write("/k/three", 0, store.Fences{Seen: map[string]int64{"/fences/other": 0}}); !errors.As(err, &moved) {
+		t.Errorf("another one's fence has moved: %v", err)
+	}
+	put(t, s, "/k/four", "v", 0) // was not judged
 }
 
 func ctxOf(t *testing.T) context.Context {

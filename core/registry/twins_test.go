@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/fence"
+	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/registry"
+	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/watchcache"
+)
+
+// oneHolder is a policy: one ConfigMap of all has a host. It reads the others where they are stored, as they
+// are at that moment, and has judged for the first time when as many requests have come to this as meet.
+type oneHolder struct {
+	store store.Store
+	meet  *sync.WaitGroup // of the first judgements; nil = nobody is waited for
+	first sync.Map        // by the name of the object
+}
+
+func (*oneHolder) Mutate(context.Context, *admission.Request) error { return nil }
+
+func (p *oneHolder) Validate(ctx context.Context, r *admission.Request) error {
+	if err := fence.Raise(ctx, r.Resource.Group); err != nil {
+		return err
+	}
+	page, err := p.store.List(ctx, "/registry/configmaps/", store.ListOptions{})
+	if err != nil {
+		return err
+	}
+	if _, again := p.first.LoadOrStore(r.Name, true); !again && p.meet != nil {
+		p.meet.Done()
+		p.meet.Wait()
+	}
+	tree, err := r.Object.Tree()
+	if err != nil {
+		return err
+	}
+	host := fmt.Sprint(tree["data"].(map[string]any)["host"])
+	for _, other := range page.Items {
+		if !strings.HasSuffix(other.Key, "/"+r.Name) && strings.Contains(string(other.Value), host) {
+			return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errors.New("the host is taken by "+other.Key))
+		}
+	}
+	return nil
+}
+
+// servers are as many registries of ConfigMaps over one store, each with a cache of its own.
+func servers(t *testing.T, n int) (out []*registry.Registry, policies []*oneHolder) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	e, err := etcd.Start(ctx, etcd.ServerConfig{Dir: t.TempDir(), NoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		_ = e.Close()
+	})
+	for range n {
+		contract, err := api.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cache, err := watchcache.New(watchcache.Config{Store: e.Store()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &oneHolder{store: e.Store()}
+		set, err := registry.New(registry.Config{Contract: contract, Store: e.Store(), Cache: cache, Admission: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() { _ = cache.Run(ctx) })
+		<-cache.Ready()
+		r, ok := set.For(schema.GroupResource{Resource: "configmaps"})
+		if !ok {
+			t.Fatal("no ConfigMaps")
+		}
+		out, policies = append(out, r), append(policies, p)
+	}
+	return out, policies
+}
+
+// TestTwinsInTheSameMoment: two writes that exclude each other, both judged before either is stored, by one
+// server or by two. One of them is stored, and the other is judged again, by it.
+func TestTwinsInTheSameMoment(t *testing.T) {
+	body := func(name, host string) string {
+		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"},"data":{"host":"` + host + `"}}`
+	}
+	type write func(r *registry.Registry, name string) error
+	for what, c := range map[string]write{
+		"creates": func(r *registry.Registry, name string) error {
+			_, err := r.Create(t.Context(), request("ns", "", body(name, "one.example.org"), &metav1.CreateOptions{}))
+			return err
+		},
+		"updates": func(r *registry.Registry, name string) error {
+			_, err := r.Update(t.Context(), request("ns", name, body(name, "one.example.org"), &metav1.UpdateOptions{}))
+			return err
+		},
+		"patches": func(r *registry.Registry, name string) error {
+			_, err := r.Patch(t.Context(), patch("ns", name, types.MergePatchType, `{"data":{"host":"one.example.org"}}`))
+			return err
+		},
+		"applies": func(r *registry.Registry, name string) error {
+			apply := patch("ns", name, types.ApplyPatchType, body(name, "one.example.org"))
+			apply.Options = &metav1.PatchOptions{Force: new(true)}
+			_, err := r.Patch(t.Context(), apply)
+			return err
+		},
+		"a create and an update": func(r *registry.Registry, name string) error {
+			if name == "a" {
+				_, err := r.Create(t.Context(), request("ns", "", body("made", "one.example.org"), &metav1.CreateOptions{}))
+				return err
+			}
+			_, err := r.Update(t.Context(), request("ns", name, body(name, "one.example.org"), &metav1.UpdateOptions{}))
+			return err
+		},
+	} {
+		for n := 1; n <= 2; n++ {
+			t.Run(fmt.Sprintf("%s by %d", what, n), func(t *testing.T) {
+				all, policies := servers(t, n)
+				names := []string{"a", "b"}
+				if what != "creates" {
+					for _, name := range names {
+						create(t, all[0], "ns", body(name, name+".example.org"))
+					}
+				}
+				meet := &sync.WaitGroup{}
+				meet.Add(2)
+				for _, p := range policies {
+					p.first.Clear()
+					p.meet = meet
+				}
+				results := make([]error, 2)
+				var writes sync.WaitGroup
+				for i, name := range names {
+					writes.Go(func() { results[i] = c(all[i%n], name) })
+				}
+				writes.Wait()
+				if (results[0] == nil) == (results[1] == nil) {
+					t.Fatalf("one was expected to be refused: %v and %v", results[0], results[1])
+				}
+				if err := errors.Join(results...); !strings.Contains(err.Error(), "the host is taken by /registry/configmaps/ns/") {
+					t.Errorf("refused for another reason: %v", err)
+				}
+			})
+		}
+	}
+}

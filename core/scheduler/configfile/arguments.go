@@ -4,9 +4,12 @@ package configfile
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/kube-scheduler/config/v1"
 
@@ -27,6 +30,7 @@ func (f *File) arguments(path string, list []v1.PluginConfig, into *native.Confi
 		read := map[string]func() error{
 			"NodeResourcesFit": a.fit, "NodeResourcesBalancedAllocation": a.balance, "PodTopologySpread": a.spread,
 			"InterPodAffinity": a.affinity, "DefaultPreemption": a.preemption, "NodeAffinity": a.nodes, "VolumeBinding": a.volumes,
+			"DynamicResources": a.devices,
 		}[c.Name]
 		if read == nil {
 			return f.wrong(at+".name", "%q takes no arguments here; a plugin in Wasm has the settings of its entry in plugins:", c.Name)
@@ -70,6 +74,19 @@ func (a *argument) fit() error {
 		return err
 	}
 	a.into.Fit.Ignored, a.into.Fit.IgnoredGroups = x.IgnoredResources, x.IgnoredResourceGroups
+	for i, name := range x.IgnoredResources {
+		if problems := content.IsLabelKey(name); len(problems) > 0 {
+			return a.wrong(fmt.Sprintf("ignoredResources[%d]", i), "expected the name of an extended resource, such as example.com/gpu, found %q: %s", name, problems[0])
+		}
+	}
+	for i, group := range x.IgnoredResourceGroups {
+		if strings.Contains(group, "/") {
+			return a.wrong(fmt.Sprintf("ignoredResourceGroups[%d]", i), "expected what stands before the / in the names of resources, such as example.com, found %q", group)
+		}
+		if problems := content.IsLabelKey(group); len(problems) > 0 {
+			return a.wrong(fmt.Sprintf("ignoredResourceGroups[%d]", i), "expected what stands before the / in the names of resources, such as example.com, found %q: %s", group, problems[0])
+		}
+	}
 	s := x.ScoringStrategy
 	if s == nil {
 		return nil
@@ -78,18 +95,18 @@ func (a *argument) fit() error {
 	if a.into.Fit.Resources, err = a.resources("scoringStrategy.resources", s.Resources); err != nil {
 		return err
 	}
+	if s.RequestedToCapacityRatio != nil && s.Type != v1.RequestedToCapacityRatio {
+		return a.wrong("scoringStrategy.requestedToCapacityRatio", "needs type: RequestedToCapacityRatio")
+	}
 	switch s.Type {
 	case "", v1.LeastAllocated:
-		if s.RequestedToCapacityRatio != nil {
-			return a.wrong("scoringStrategy.requestedToCapacityRatio", "needs type: RequestedToCapacityRatio")
-		}
 	case v1.MostAllocated:
 		a.into.Fit.Shape = shape.Shape{{Utilization: 0, Score: 0}, {Utilization: 100, Score: 100}}
 	case v1.RequestedToCapacityRatio:
 		if s.RequestedToCapacityRatio == nil || len(s.RequestedToCapacityRatio.Shape) == 0 {
 			return a.wrong("scoringStrategy.requestedToCapacityRatio", "expected a shape with at least one point")
 		}
-		var err error
+		a.into.Fit.Ratio = true
 		if a.into.Fit.Shape, err = a.shape("scoringStrategy.requestedToCapacityRatio.shape", s.RequestedToCapacityRatio.Shape); err != nil {
 			return err
 		}
@@ -132,12 +149,16 @@ func (a *argument) balance() error {
 		return err
 	}
 	for i, r := range x.Resources {
-		if name := corev1.ResourceName(r.Name); name != corev1.ResourceCPU && name != corev1.ResourceMemory || r.Weight > 1 {
-			return a.wrong(fmt.Sprintf("resources[%d]", i), "cpu and memory are balanced, with the same weight; found %s with %d", r.Name, r.Weight)
+		at, name := fmt.Sprintf("resources[%d]", i), corev1.ResourceName(r.Name)
+		switch {
+		case name == "":
+			return a.wrong(at+".name", "expected the name of a resource, such as cpu")
+		case slices.Contains(a.into.Balance.Resources, name):
+			return a.wrong(at+".name", "%s is listed twice", name)
+		case r.Weight != 0 && r.Weight != 1:
+			return a.wrong(at+".weight", "expected 1: all resources are balanced alike; found %d", r.Weight)
 		}
-	}
-	if len(x.Resources) == 1 {
-		return a.wrong("resources", "cpu and memory are balanced with each other; found %s alone", x.Resources[0].Name)
+		a.into.Balance.Resources = append(a.into.Balance.Resources, name)
 	}
 	return nil
 }
@@ -163,6 +184,12 @@ func (a *argument) spread() error {
 		switch {
 		case c.MaxSkew < 1 || c.TopologyKey == "":
 			return a.wrong(at, "expected a topologyKey and a maxSkew of at least 1, found %q and %d", c.TopologyKey, c.MaxSkew)
+		case len(content.IsLabelKey(c.TopologyKey)) > 0:
+			return a.wrong(at+".topologyKey", "expected the name of a label, found %q: %s", c.TopologyKey, content.IsLabelKey(c.TopologyKey)[0])
+		case slices.ContainsFunc(x.DefaultConstraints[:i], func(o corev1.TopologySpreadConstraint) bool {
+			return o.TopologyKey == c.TopologyKey && o.WhenUnsatisfiable == c.WhenUnsatisfiable
+		}):
+			return a.wrong(at, "there is one with topologyKey %s and whenUnsatisfiable %s already", c.TopologyKey, c.WhenUnsatisfiable)
 		case c.WhenUnsatisfiable != corev1.DoNotSchedule && c.WhenUnsatisfiable != corev1.ScheduleAnyway:
 			return a.wrong(at+".whenUnsatisfiable", "expected DoNotSchedule or ScheduleAnyway, found %q", c.WhenUnsatisfiable)
 		case c.LabelSelector != nil:
@@ -178,12 +205,10 @@ func (a *argument) affinity() error {
 	if err := a.read(&x, &x.Kind, "InterPodAffinityArgs"); err != nil {
 		return err
 	}
-	if w := x.HardPodAffinityWeight; w != nil && *w != 1 {
-		return a.wrong("hardPodAffinityWeight", "expected 1, which is what required affinity of other pods weighs here, found %d", *w)
+	if w := x.HardPodAffinityWeight; w != nil && (*w < 0 || *w > 100) {
+		return a.wrong("hardPodAffinityWeight", "expected 0 to 100, found %d", *w)
 	}
-	if x.IgnorePreferredTermsOfExistingPods {
-		return a.wrong("ignorePreferredTermsOfExistingPods", "the preferences of running pods are always looked at: leave it out, or false")
-	}
+	a.into.PodAffinity.HardWeight, a.into.PodAffinity.IgnorePreferred = x.HardPodAffinityWeight, x.IgnorePreferredTermsOfExistingPods
 	return nil
 }
 
@@ -239,10 +264,33 @@ func (a *argument) volumes() error {
 		return err
 	}
 	if s := x.BindTimeoutSeconds; s != nil {
-		if *s < 1 {
-			return a.wrong("bindTimeoutSeconds", "expected 1 or more, found %d", *s)
+		if *s < 1 || *s > maxSeconds {
+			return a.wrong("bindTimeoutSeconds", "expected 1 to %d, found %d", maxSeconds, *s)
 		}
 		a.into.VolumeTimeout = time.Duration(*s) * time.Second
+	}
+	return nil
+}
+
+// maxSeconds is a year: longer than anybody waits, and short enough for a time.Duration.
+const maxSeconds = 365 * 24 * 3600
+
+func (a *argument) devices() error {
+	var x v1.DynamicResourcesArgs
+	if err := a.read(&x, &x.Kind, "DynamicResourcesArgs"); err != nil {
+		return err
+	}
+	if t := x.BindingTimeout; t != nil {
+		if t.Duration < time.Second {
+			return a.wrong("bindingTimeout", "expected 1s or more, found %s", t.Duration)
+		}
+		a.into.DeviceSettings.Timeout = t.Duration
+	}
+	if t := x.FilterTimeout; t != nil {
+		if t.Duration <= 0 {
+			return a.wrong("filterTimeout", "expected more than 0s, found %s: without an end one pod's claims could hold up all others", t.Duration)
+		}
+		a.into.DeviceSettings.Search = t.Duration
 	}
 	return nil
 }

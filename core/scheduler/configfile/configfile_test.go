@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/scheduler/configfile"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
+	"github.com/wasmplane/wasmplane/core/scheduler/native/devices"
 )
 
 const head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -115,6 +116,12 @@ func TestArgumentsReachThePlugins(t *testing.T) {
       minCandidateNodesPercentage: 5, minCandidateNodesAbsolute: 7}
   - name: PodTopologySpread
     args: {defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]}
+  - name: InterPodAffinity
+    args: {hardPodAffinityWeight: 5, ignorePreferredTermsOfExistingPods: true}
+  - name: NodeResourcesBalancedAllocation
+    args: {resources: [{name: cpu}, {name: nvidia.com/gpu, weight: 1}]}
+  - name: DynamicResources
+    args: {filterTimeout: 3s, bindingTimeout: 30s}
   - name: NodeAffinity
     args: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
       {matchExpressions: [{key: disk, operator: Exists}]}]}}}
@@ -135,6 +142,21 @@ func TestArgumentsReachThePlugins(t *testing.T) {
 			if *p.Percent != 5 || *p.Least != 7 || p.Budgets == nil {
 				t.Errorf("%+v", p)
 			}
+		case native.PodAffinity:
+			seen++
+			if *p.HardWeight != 5 || !p.IgnorePreferred || p.Namespaces == nil {
+				t.Errorf("%+v", p)
+			}
+		case native.Balance:
+			seen++
+			if fmt.Sprint(p.Resources) != "[cpu nvidia.com/gpu]" {
+				t.Errorf("%+v", p)
+			}
+		case *devices.Plugin:
+			seen++
+			if p.Patience() != 90*time.Second {
+				t.Errorf("it waits for devices for %s", p.Patience())
+			}
 		case native.Affinity:
 			seen++
 			if p.Required == nil || p.Preferred != nil {
@@ -147,8 +169,8 @@ func TestArgumentsReachThePlugins(t *testing.T) {
 			}
 		}
 	}
-	if seen != 4 {
-		t.Errorf("%d of 4 plugins are there", seen)
+	if seen != 7 {
+		t.Errorf("%d of 7 plugins are there", seen)
 	}
 }
 
@@ -178,9 +200,19 @@ func TestWhatIsWrongOrNotDoneIsSaidWithFileAndLine(t *testing.T) {
 		{one + "pluginConfig: [{name: gold, args: {}}]", `s.yaml:4: profiles[0].pluginConfig[0].name: "gold" takes no arguments here`},
 		{one + "pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategi: {}", `s.yaml:7: profiles[0].pluginConfig[0].args.scoringStrategi: unknown field`},
 		{one + "pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategy: {type: Best}", `s.yaml:7: profiles[0].pluginConfig[0].args.scoringStrategy.type: expected LeastAllocated, MostAllocated or RequestedToCapacityRatio, found "Best"`},
-		{one + "pluginConfig:\n  - name: InterPodAffinity\n    args: {hardPodAffinityWeight: 100}", "s.yaml:6: profiles[0].pluginConfig[0].args.hardPodAffinityWeight: expected 1"},
+		{one + "pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      ignoredResources: [a b]", `s.yaml:7: profiles[0].pluginConfig[0].args.ignoredResources[0]: expected the name of an extended resource, such as example.com/gpu, found "a b"`},
+		{one + "pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      ignoredResourceGroups: [example.com/gpu]", `s.yaml:7: profiles[0].pluginConfig[0].args.ignoredResourceGroups[0]: expected what stands before the /`},
+		{one + "pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategy: {type: MostAllocated, requestedToCapacityRatio: {shape: []}}", "s.yaml:7: profiles[0].pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio: needs type: RequestedToCapacityRatio"},
+		{one + "pluginConfig:\n  - name: NodeResourcesBalancedAllocation\n    args:\n      resources: [{name: cpu}, {name: cpu}]", "s.yaml:7: profiles[0].pluginConfig[0].args.resources[1].name: cpu is listed twice"},
+		{one + "pluginConfig:\n  - name: NodeResourcesBalancedAllocation\n    args:\n      resources: [{name: cpu, weight: 2}]", "s.yaml:7: profiles[0].pluginConfig[0].args.resources[0].weight: expected 1: all resources are balanced alike; found 2"},
+		{one + "pluginConfig:\n  - name: NodeResourcesBalancedAllocation\n    args:\n      resources: [{weight: 1}]", "s.yaml:7: profiles[0].pluginConfig[0].args.resources[0].name: expected the name of a resource"},
+		{one + "pluginConfig:\n  - name: PodTopologySpread\n    args:\n      defaultingType: List\n      defaultConstraints: [{maxSkew: 1, topologyKey: a b, whenUnsatisfiable: DoNotSchedule}]", `s.yaml:8: profiles[0].pluginConfig[0].args.defaultConstraints[0].topologyKey: expected the name of a label, found "a b"`},
+		{one + "pluginConfig:\n  - name: PodTopologySpread\n    args:\n      defaultingType: List\n      defaultConstraints:\n      - {maxSkew: 1, topologyKey: a, whenUnsatisfiable: DoNotSchedule}\n      - {maxSkew: 2, topologyKey: a, whenUnsatisfiable: DoNotSchedule}", "s.yaml:10: profiles[0].pluginConfig[0].args.defaultConstraints[1]: there is one with topologyKey a and whenUnsatisfiable DoNotSchedule already"},
+		{one + "pluginConfig:\n  - name: InterPodAffinity\n    args: {hardPodAffinityWeight: 101}", "s.yaml:6: profiles[0].pluginConfig[0].args.hardPodAffinityWeight: expected 0 to 100, found 101"},
+		{one + "pluginConfig:\n  - name: DynamicResources\n    args: {bindingTimeout: 100ms}", "s.yaml:6: profiles[0].pluginConfig[0].args.bindingTimeout: expected 1s or more, found 100ms"},
+		{one + "pluginConfig:\n  - name: DynamicResources\n    args: {filterTimeout: 0s}", "s.yaml:6: profiles[0].pluginConfig[0].args.filterTimeout: expected more than 0s"},
 		{one + "pluginConfig:\n  - name: NodeAffinity\n    args: {kind: NodeNameArgs}", "s.yaml:6: profiles[0].pluginConfig[0].args.kind: expected NodeAffinityArgs, found NodeNameArgs"},
-		{one + "pluginConfig:\n  - name: VolumeBinding\n    args: {bindTimeoutSeconds: 0}", "s.yaml:6: profiles[0].pluginConfig[0].args.bindTimeoutSeconds: expected 1 or more, found 0"},
+		{one + "pluginConfig:\n  - name: VolumeBinding\n    args: {bindTimeoutSeconds: 0}", "s.yaml:6: profiles[0].pluginConfig[0].args.bindTimeoutSeconds: expected 1 to 31536000, found 0"},
 		{one + "pluginConfig:\n  - name: VolumeBinding\n    args:\n      shape: [{utilization: 50, score: 1}, {utilization: 50, score: 2}]", "s.yaml:7: profiles[0].pluginConfig[0].args.shape[1]: expected utilization up to 100 in growing order"},
 		{one + "pluginConfig:\n  - name: VolumeBinding\n    args:\n      shape: [{utilization: 0, score: 11}]", "s.yaml:7: profiles[0].pluginConfig[0].args.shape[0]: expected utilization up to 100"},
 	} {

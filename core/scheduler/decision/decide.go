@@ -60,7 +60,7 @@ func (c *Compiled) Decide(ctx context.Context, p *framework.PodInfo, snap *frame
 		Statuses: map[string]*framework.Status{},
 	}
 	d.Effort.Now = in.Now
-	d.State.Accompany(framework.Company{Gang: in.Of, Ahead: in.Ahead})
+	d.State.Accompany(framework.Company{Snapshot: snap, Gang: in.Of, Ahead: in.Ahead})
 	filterCtx, end := o.Begin(ctx, "filter")
 	s := c.filter(filterCtx, p, snap, in, d)
 	end(d)

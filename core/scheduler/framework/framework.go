@@ -141,7 +141,7 @@ type Snapshot struct {
 	Index map[string]int
 	// Generation of the youngest NodeInfo. NodesGeneration grows when a node comes or goes.
 	Generation, NodesGeneration int64
-	// ImageNodes: on how many nodes an image is present.
+	// ImageNodes: on how many nodes an image is present; nil = NodesWith looks at each.
 	ImageNodes map[string]int
 	// Memo of the cache that the snapshot comes from; nil = nothing is kept.
 	Memo *Memo `json:"-"`
@@ -153,6 +153,19 @@ func (s *Snapshot) Node(name string) *NodeInfo {
 		return s.Nodes[i]
 	}
 	return nil
+}
+
+// NodesWith counts the nodes on which an image of this name is present.
+func (s *Snapshot) NodesWith(image string) (count int) {
+	if s.ImageNodes != nil {
+		return s.ImageNodes[image]
+	}
+	for _, n := range s.Nodes {
+		if _, ok := n.ImageSizes[image]; ok {
+			count++
+		}
+	}
+	return count
 }
 
 // State is the scratch space of one cycle: a plugin puts here in PreFilter what

@@ -91,8 +91,10 @@ type Gang struct {
 	Requests Resources
 }
 
-// Company is what a decision about a pod takes into account besides it and the snapshot.
+// Company is what a decision about a pod takes into account besides it.
 type Company struct {
+	// Snapshot of the cluster, for the points that are given only the nodes which are left.
+	Snapshot *Snapshot
 	// Gang of which it is a member; nil = it is decided alone.
 	Gang *Gang
 	// Ahead, by node, are pods whose room it may not take.
@@ -101,6 +103,15 @@ type Company struct {
 
 // Company is the one of the cycle.
 func (s *State) Company() Company { return s.company }
+
+// Cluster is the cycle's snapshot; nodes are what a point was given, which are all of it where the cycle
+// has none.
+func (s *State) Cluster(nodes []*NodeInfo) *Snapshot {
+	if s.company.Snapshot != nil {
+		return s.company.Snapshot
+	}
+	return &Snapshot{Nodes: nodes}
+}
 
 // Accompany sets the company of a cycle, before its first plugin is asked.
 func (s *State) Accompany(c Company) { s.company = c }

@@ -36,10 +36,14 @@ type Config struct {
 	// Devices is what is known of who has which device, for all profiles of a scheduler and for
 	// as long as it runs; nil = what one profile learns.
 	Devices *devices.Ledger
-	// Fit, Affinity and Preemption have settings; the zero values are upstream's defaults.
-	Fit        Fit
-	Affinity   Affinity
-	Preemption Preemption
+	// DeviceSettings are those of DynamicResources.
+	DeviceSettings devices.Settings
+	// These plugins have settings; the zero values are upstream's defaults.
+	Fit         Fit
+	Balance     Balance
+	Affinity    Affinity
+	PodAffinity PodAffinity
+	Preemption  Preemption
 }
 
 // Default lists the native plugins in the order in which they are asked: those
@@ -53,6 +57,7 @@ func Default(cfg Config) []scheduler.Weighted {
 	cfg.Fit.ClassOf = cfg.Devices.ClassOf
 	preemption := cfg.Preemption
 	preemption.Budgets = inf.Policy().V1().PodDisruptionBudgets().Lister()
+	cfg.PodAffinity.Namespaces = core.Namespaces().Lister()
 	return []scheduler.Weighted{
 		{Plugin: Unschedulable{}},
 		{Plugin: NodeName{}},
@@ -72,10 +77,10 @@ func Default(cfg Config) []scheduler.Weighted {
 			Services:    core.Services().Lister(), Controllers: core.ReplicationControllers().Lister(),
 			ReplicaSets: apps.ReplicaSets().Lister(), StatefulSets: apps.StatefulSets().Lister(),
 		}}, Weight: 2},
-		{Plugin: PodAffinity{Namespaces: core.Namespaces().Lister()}, Weight: 2},
-		{Plugin: Balance{}, Weight: 1},
+		{Plugin: cfg.PodAffinity, Weight: 2},
+		{Plugin: cfg.Balance, Weight: 1},
 		{Plugin: ImageLocality{}, Weight: 1},
-		{Plugin: devices.New(cfg.Client, cfg.Devices, 0), Weight: 2},
+		{Plugin: devices.New(cfg.Client, cfg.Devices, cfg.DeviceSettings), Weight: 2},
 		{Plugin: preemption},
 	}
 }

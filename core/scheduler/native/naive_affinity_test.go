@@ -19,6 +19,9 @@ import (
 // the terms of every pod, and counts every pod on every node, in each cycle.
 type naiveAffinity struct {
 	Namespaces corelisters.NamespaceLister
+	// hard is what a required affinity term of a running pod weighs for a pod that it speaks of.
+	hard            int32
+	ignorePreferred bool
 }
 
 // Name implements framework.Plugin.
@@ -310,10 +313,6 @@ func (s *affinityState) nearEnough(node *corev1.Node) bool {
 
 type affinityScoreKey struct{}
 
-// hardWeight is what a required affinity term of a running pod weighs for a pod
-// that it speaks of; upstream's default.
-const hardWeight = 1
-
 // PreScore implements framework.PreScore: the weight of each where.
 func (pl naiveAffinity) PreScore(_ context.Context, s *framework.State, p *framework.PodInfo,
 	nodes []*framework.NodeInfo,
@@ -326,6 +325,9 @@ func (pl naiveAffinity) PreScore(_ context.Context, s *framework.State, p *frame
 	if snap == nil {
 		snap = &framework.Snapshot{Nodes: nodes}
 	}
+	if pl.ignorePreferred && len(own) == 0 {
+		return framework.NewStatus(framework.Skip)
+	}
 	weights := map[where]int64{}
 	namespaceLabels := pl.namespaceLabels()
 	for _, n := range snap.Nodes {
@@ -333,7 +335,7 @@ func (pl naiveAffinity) PreScore(_ context.Context, s *framework.State, p *frame
 			continue
 		}
 		for _, other := range n.Pods {
-			weigh(weights, own, p.Pod, other.Pod, n.Node, namespaceLabels)
+			pl.weigh(weights, own, p.Pod, other.Pod, n.Node, namespaceLabels)
 		}
 	}
 	if len(weights) == 0 {
@@ -344,7 +346,9 @@ func (pl naiveAffinity) PreScore(_ context.Context, s *framework.State, p *frame
 }
 
 // weigh adds what the pod thinks of another, and what the other thinks of the pod.
-func weigh(weights map[where]int64, own []*term, p, other *corev1.Pod, node *corev1.Node, namespaceLabels func(string) labels.Set) {
+func (pl naiveAffinity) weigh(weights map[where]int64, own []*term, p, other *corev1.Pod, node *corev1.Node,
+	namespaceLabels func(string) labels.Set,
+) {
 	add := func(t *term, weight int32) {
 		if value, ok := node.Labels[t.topologyKey]; ok {
 			weights[where{t.topologyKey, value}] += int64(weight)
@@ -373,7 +377,7 @@ func weigh(weights map[where]int64, own []*term, p, other *corev1.Pod, node *cor
 	}
 	for _, t := range near {
 		if t.matches(p, namespaceLabels) {
-			add(t, hardWeight)
+			add(t, pl.hard)
 		}
 	}
 }

@@ -35,7 +35,12 @@ func TestWhatIsKeptAnswersAsCountingAnewDoes(t *testing.T) {
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			c.happen()
 			p := framework.NewPodInfo(c.pod())
-			c.compare("affinity", native.PodAffinity{Namespaces: lister}, naiveAffinity{lister}, p)
+			kept, anew := native.PodAffinity{Namespaces: lister}, naiveAffinity{Namespaces: lister, hard: 1}
+			if c.chance("configured") { // profiles with other arguments share what is kept
+				anew.hard, anew.ignorePreferred = rapid.Int32Range(0, 3).Draw(t, "hard weight"), c.chance("ignores")
+				kept.HardWeight, kept.IgnorePreferred = &anew.hard, anew.ignorePreferred
+			}
+			c.compare("affinity", kept, anew, p)
 			c.compare("spread", native.Spread{}, naiveSpread{}, p)
 		}
 	})
@@ -286,6 +291,7 @@ type cycle struct {
 
 func newCycle(t *rapid.T, plugin framework.Plugin, p *framework.PodInfo, snap *framework.Snapshot) *cycle {
 	c := &cycle{t: t, plugin: plugin, ext: plugin.(framework.PreFilterExtensions), p: p, snap: snap, state: framework.NewState()}
+	c.state.Accompany(framework.Company{Snapshot: snap})
 	_, st := plugin.(framework.PreFilter).PreFilter(t.Context(), c.state, p, snap)
 	c.skipped = st != nil && st.Code == framework.Skip
 	if !st.IsSuccess() && !c.skipped {

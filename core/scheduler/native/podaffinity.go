@@ -20,6 +20,11 @@ import (
 // pods match, by the value of a topology key, it keeps between cycles.
 type PodAffinity struct {
 	Namespaces corelisters.NamespaceLister
+	// HardWeight, 0 to 100, is what a required affinity term of a running pod weighs for a pod that it
+	// speaks of; nil: 1.
+	HardWeight *int32
+	// IgnorePreferred leaves the terms of running pods out of the score of a pod that prefers no place itself.
+	IgnorePreferred bool
 }
 
 // Name implements framework.Plugin.
@@ -121,7 +126,6 @@ func (pl PodAffinity) PreFilter(_ context.Context, s *framework.State, p *framew
 	if st.terms.Err != nil {
 		return nil, framework.NewStatus(framework.Unresolvable, st.terms.Err.Error())
 	}
-	s.Set(snapshotKey{}, snap)
 	counts := talliesOf(snap)
 	for _, t := range st.terms.Affinity {
 		st.near = append(st.near, counts.count(pl.subject(st.terms.Affinity, t.TopologyKey, st.namespaceLabels), snap.Nodes))
@@ -259,6 +263,8 @@ func (s *affinityState) nearEnough(node *corev1.Node) bool {
 // value, that running pods give the pod, and the pod's own terms with their counts.
 type affinityWeights struct {
 	theirs map[string]map[string]int64
+	musts  map[string]map[string]int64 // their required terms, each of which counts 1
+	hard   int64                       // what such a term weighs
 	terms  []*framework.Term
 	counts []*tally
 }
@@ -267,20 +273,27 @@ type affinityScoreKey struct{}
 
 // PreScore implements framework.PreScore.
 func (pl PodAffinity) PreScore(_ context.Context, s *framework.State, p *framework.PodInfo, nodes []*framework.NodeInfo) *framework.Status {
-	snap, _ := s.Get(snapshotKey{}).(*framework.Snapshot)
-	if snap == nil {
-		snap = &framework.Snapshot{Nodes: nodes}
+	snap := s.Cluster(nodes)
+	w, namespaceLabels := &affinityWeights{hard: 1}, pl.namespaceLabels()
+	if pl.HardWeight != nil {
+		w.hard = int64(*pl.HardWeight)
 	}
-	w, namespaceLabels := &affinityWeights{}, pl.namespaceLabels()
 	if p.Terms != nil {
 		w.terms = p.Terms.Preferred
+	}
+	if pl.IgnorePreferred && len(w.terms) == 0 {
+		return framework.NewStatus(framework.Skip)
 	}
 	counts := talliesOf(snap)
 	for _, t := range w.terms {
 		w.counts = append(w.counts, counts.count(pl.subject([]*framework.Term{t}, t.TopologyKey, namespaceLabels), snap.Nodes))
 	}
-	w.theirs = wishesOf(snap).rating.about(p.Pod, func(t *framework.Term) bool { return t.Speaks(p.Pod, namespaceLabels) })
-	if len(w.terms)+len(w.theirs) == 0 {
+	all, speaks := wishesOf(snap), func(t *framework.Term) bool { return t.Speaks(p.Pod, namespaceLabels) }
+	w.theirs = all.rating.about(p.Pod, speaks)
+	if w.hard > 0 {
+		w.musts = all.musts.about(p.Pod, speaks)
+	}
+	if len(w.terms)+len(w.theirs)+len(w.musts) == 0 {
 		return framework.NewStatus(framework.Skip)
 	}
 	s.Set(affinityScoreKey{}, w)
@@ -304,6 +317,11 @@ func (PodAffinity) Score(_ context.Context, s *framework.State, _ *framework.Pod
 			sum += places[value]
 		}
 	}
+	for key, places := range w.musts {
+		if value, ok := n.Node.Labels[key]; ok {
+			sum += w.hard * places[value]
+		}
+	}
 	return sum, nil
 }
 
@@ -324,7 +342,3 @@ func (PodAffinity) Normalize(_ context.Context, _ *framework.State, _ *framework
 	}
 	return nil
 }
-
-// snapshotKey is where the cycle's snapshot stands for PreScore, which is given
-// only the nodes that are left.
-type snapshotKey struct{}

@@ -28,8 +28,9 @@ type Fit struct {
 	// Resources that are scored; nil = cpu and memory alike.
 	Resources []ResourceWeight
 	// Shape is the score at a utilization, with the pod, in lines from point to point; nil:
-	// 100 at 0 down to 0 at 100.
+	// 100 at 0 down to 0 at 100. With Ratio a resource whose score is 0 does not count.
 	Shape shape.Shape
+	Ratio bool
 	// ClassOf is the device class that gives an extended resource, "" = none: DynamicResources
 	// looks for it on nodes that don't have the resource themselves. Nil = there are no classes.
 	ClassOf func(corev1.ResourceName) string
@@ -163,13 +164,19 @@ func (f Fit) shaped(p *framework.PodInfo, n *framework.NodeInfo) int64 {
 			}
 			s = share{n.Requested.Scalar[r.Name] + p.Requests.Scalar[r.Name], n.Allocatable.Scalar[r.Name]}
 		}
-		if s.total > 0 {
-			sum += f.at(s) * r.Weight
+		if s.total == 0 {
+			continue
+		}
+		if score := f.at(s); score > 0 || !f.Ratio {
+			sum += score * r.Weight
 			weights += r.Weight
 		}
 	}
-	if weights == 0 {
+	switch {
+	case weights == 0:
 		return 0
+	case f.Ratio: // which upstream rounds, as it does not for the others
+		return (2*sum + weights) / (2 * weights)
 	}
 	return sum / weights
 }
@@ -194,36 +201,71 @@ func shares(p *framework.PodInfo, n *framework.NodeInfo) [2]share {
 	}
 }
 
-// Balance prefers nodes on which CPU and memory would be used alike.
-type Balance struct{}
+// Balance prefers nodes of which the pod makes resources be used more alike.
+type Balance struct {
+	// Resources that are balanced; nil = cpu and memory.
+	Resources []corev1.ResourceName
+}
 
 // Name implements framework.Plugin.
 func (Balance) Name() string { return "NodeResourcesBalancedAllocation" }
 
+var cpuAndMemory = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
+
+func (b Balance) resources() []corev1.ResourceName {
+	if b.Resources == nil {
+		return cpuAndMemory
+	}
+	return b.Resources
+}
+
 // PreScore implements framework.PreScore: a pod without requests balances nothing.
-func (Balance) PreScore(_ context.Context, _ *framework.State, p *framework.PodInfo, _ []*framework.NodeInfo) *framework.Status {
-	if p.Requests.MilliCPU == 0 && p.Requests.Memory == 0 {
-		return framework.NewStatus(framework.Skip)
+func (b Balance) PreScore(_ context.Context, _ *framework.State, p *framework.PodInfo, _ []*framework.NodeInfo) *framework.Status {
+	if slices.ContainsFunc(b.resources(), func(name corev1.ResourceName) bool { return p.Requests.Of(name) > 0 }) {
+		return nil
 	}
-	return nil
+	return framework.NewStatus(framework.Skip)
 }
 
-// Score implements framework.Score: 100 less the standard deviation of the used
-// shares, in percent. It counts real requests, not assumed ones.
-func (Balance) Score(_ context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
-	cpu := fraction(n.Requested.MilliCPU+p.Requests.MilliCPU, n.Allocatable.MilliCPU)
-	memory := fraction(n.Requested.Memory+p.Requests.Memory, n.Allocatable.Memory)
-	// Of two values the standard deviation is half their distance.
-	deviation := math.Abs(cpu-memory) / 2
-	return int64((1 - deviation) * float64(framework.MaxScore)), nil
+// Score implements framework.Score: 75, and what the pod does to the balance, from 50 to 100. The balance is 100
+// less the standard deviation of the used shares, in percent. It counts real requests, not
+// assumed ones.
+func (b Balance) Score(_ context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	var few [2][4]float64 // on the stack: this is asked about every node
+	before, after := few[0][:0], few[1][:0]
+	for _, name := range b.resources() {
+		used, asked, total := n.Requested.Of(name), p.Requests.Of(name), n.Allocatable.Of(name)
+		if total == 0 || asked == 0 && extended(name) {
+			continue
+		}
+		before, after = append(before, fraction(used, total)), append(after, fraction(used+asked, total))
+	}
+	const half = framework.MaxScore / 2
+	return half + (half+balance(after)-balance(before))/2, nil
 }
 
-func fraction(used, total int64) float64 {
-	if total == 0 {
-		return 1
-	}
-	return min(float64(used)/float64(total), 1)
+// extended says whether a resource is none of those that every node has.
+func extended(name corev1.ResourceName) bool {
+	return name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage
 }
+
+// balance of shares, of 100.
+func balance(shares []float64) int64 {
+	var mean, variance float64
+	for _, s := range shares {
+		mean += s / float64(len(shares))
+	}
+	for _, s := range shares {
+		variance += (s - mean) * (s - mean) / float64(len(shares))
+	}
+	deviation := math.Sqrt(variance)
+	if len(shares) == 2 { // half their distance, without the errors of the root
+		deviation = math.Abs(shares[0]-shares[1]) / 2
+	}
+	return int64((1 - deviation) * float64(framework.MaxScore))
+}
+
+func fraction(used, total int64) float64 { return min(float64(used)/float64(total), 1) }
 
 // Ports refuses nodes on which a host port of the pod is taken.
 type Ports struct{}
@@ -265,7 +307,7 @@ type ImageLocality struct{}
 // Name implements framework.Plugin.
 func (ImageLocality) Name() string { return "ImageLocality" }
 
-// Bounds of the sum of image sizes, per container, between which the score grows from 0 to 100.
+// Bounds of the sum of image sizes, per container or image volume, between which the score grows from 0 to 100.
 const (
 	minImageBytes          int64 = 23 << 20
 	maxImageBytesContainer int64 = 1000 << 20
@@ -273,19 +315,13 @@ const (
 
 type imagesKey struct{}
 
-// PreScore implements framework.PreScore: it keeps how widely each image is
-// spread. An image that few nodes hold counts less, so that pods don't heap up there.
+// PreScore implements framework.PreScore: it keeps how widely each image is spread over the whole
+// cluster. An image that few nodes hold counts less, so that pods don't heap up there.
 func (ImageLocality) PreScore(_ context.Context, s *framework.State, p *framework.PodInfo, nodes []*framework.NodeInfo) *framework.Status {
-	spread := map[string]float64{}
+	snap, spread := s.Cluster(nodes), map[string]float64{}
 	for _, name := range imageNames(p.Pod) {
-		holding := 0
-		for _, n := range nodes {
-			if _, ok := n.ImageSizes[name]; ok {
-				holding++
-			}
-		}
-		if holding > 0 {
-			spread[name] = float64(holding) / float64(len(nodes))
+		if holding := snap.NodesWith(name); holding > 0 {
+			spread[name] = float64(holding) / float64(len(snap.Nodes))
 		}
 	}
 	if len(spread) == 0 {
@@ -313,6 +349,11 @@ func imageNames(p *corev1.Pod) []string {
 	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {
 			names = append(names, normalImage(list[i].Image))
+		}
+	}
+	for i := range p.Spec.Volumes {
+		if v := p.Spec.Volumes[i].Image; v != nil {
+			names = append(names, normalImage(v.Reference))
 		}
 	}
 	return names

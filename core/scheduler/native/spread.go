@@ -148,7 +148,6 @@ type spreadKey struct{}
 func (sp Spread) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo,
 	snap *framework.Snapshot,
 ) (map[string]bool, *framework.Status) {
-	s.Set(snapshotKey{}, snap)
 	hard, err := sp.constraints(p.Pod, corev1.DoNotSchedule)
 	if err != nil {
 		return nil, framework.NewStatus(framework.Unresolvable, err.Error())
@@ -316,10 +315,7 @@ func (sp Spread) PreScore(_ context.Context, s *framework.State, p *framework.Po
 	if len(soft) == 0 {
 		return framework.NewStatus(framework.Skip)
 	}
-	snap, ok := s.Get(snapshotKey{}).(*framework.Snapshot)
-	if !ok {
-		snap = &framework.Snapshot{Nodes: nodes}
-	}
+	snap := s.Cluster(nodes)
 	st := &spreadState{constraints: soft, optional: len(p.Pod.Spec.TopologySpreadConstraints) == 0 && sp.Defaults.system()}
 	st.counts = countPlaces(p.Pod, soft, snap, !st.optional)
 	s.Set(spreadScoreKey{}, st)

@@ -175,8 +175,8 @@ func relevel(levels map[int]int, at, by int) {
 // speak of it and not at all pods.
 type wishes struct {
 	nodes []*framework.NodeInfo // as they were counted
-	// against are required anti-affinity terms, rating those that weigh.
-	against, rating book
+	// against are required anti-affinity terms, rating those that weigh, musts required affinity.
+	against, rating, musts book
 }
 
 type wishesKey struct{}
@@ -212,10 +212,6 @@ func (w *wishes) follow(nodes []*framework.NodeInfo) {
 	}
 }
 
-// hardWeight is what a required affinity term of a running pod weighs for a pod that it
-// speaks of; upstream's default.
-const hardWeight = 1
-
 func (w *wishes) add(n *framework.NodeInfo, pods []*framework.PodInfo, by int64) {
 	if n.Affinity == 0 {
 		return
@@ -231,7 +227,7 @@ func (w *wishes) add(n *framework.NodeInfo, pods []*framework.PodInfo, by int64)
 			w.rating.add(t, n.Node, by*int64(t.Weight))
 		}
 		for _, t := range p.Terms.Affinity {
-			w.rating.add(t, n.Node, by*hardWeight)
+			w.musts.add(t, n.Node, by)
 		}
 	}
 }

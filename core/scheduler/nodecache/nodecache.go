@@ -24,7 +24,8 @@ type Cache struct {
 	// strays are nodes that pods name but that we have not been told of (yet).
 	strays map[string]*framework.NodeInfo
 	pods   map[types.UID]*entry
-	images map[string]int
+	images map[string]int // on how many nodes each is
+	lent   bool           // the last snapshot has images: it is copied before it changes
 
 	generation      int64
 	nodesGeneration int64
@@ -223,8 +224,8 @@ func (c *Cache) put(name string, info *framework.NodeInfo) {
 	c.dirty[name] = true
 }
 
-// countImages keeps on how many nodes each image is. The map is replaced, not
-// changed: snapshots hold it.
+// countImages keeps on how many nodes each image is. A map that a snapshot holds is replaced, not
+// changed.
 func (c *Cache) countImages(old, now *framework.NodeInfo) {
 	var before, after map[string]int64
 	if old != nil {
@@ -236,7 +237,10 @@ func (c *Cache) countImages(old, now *framework.NodeInfo) {
 	if maps.Equal(before, after) {
 		return
 	}
-	images := maps.Clone(c.images)
+	if c.lent {
+		c.images, c.lent = maps.Clone(c.images), false
+	}
+	images := c.images
 	for name := range before {
 		if images[name]--; images[name] == 0 {
 			delete(images, name)
@@ -245,7 +249,6 @@ func (c *Cache) countImages(old, now *framework.NodeInfo) {
 	for name := range after {
 		images[name]++
 	}
-	c.images = images
 }
 
 // Snapshot is the picture as of now. It is never changed afterwards, but for its memo,
@@ -256,6 +259,7 @@ func (c *Cache) Snapshot() *framework.Snapshot {
 	if c.last != nil && c.last.Generation == c.generation {
 		return c.last
 	}
+	c.lent = true
 	s := &framework.Snapshot{Generation: c.generation, NodesGeneration: c.nodesGeneration, ImageNodes: c.images, Memo: c.memo}
 	if c.last != nil && c.last.NodesGeneration == c.nodesGeneration {
 		s.Nodes, s.Index = slices.Clone(c.last.Nodes), c.last.Index

@@ -113,7 +113,7 @@ func odd() []Case {
 func (c Case) Snapshot() *framework.Snapshot {
 	// Generations only ever grow: a plugin that keeps a copy of the nodes knows a new snapshot by them.
 	born := time.Now().UnixNano()
-	s := &framework.Snapshot{Index: map[string]int{}, ImageNodes: map[string]int{}, Generation: born, NodesGeneration: born}
+	s := &framework.Snapshot{Index: map[string]int{}, Generation: born, NodesGeneration: born}
 	for i, n := range c.Nodes {
 		info := framework.NewNodeInfo(n.DeepCopy())
 		for _, p := range c.Running {
@@ -157,6 +157,7 @@ func Ask(ctx context.Context, p framework.Plugin, pod *framework.PodInfo, snap *
 		return out
 	}
 	state, filters := framework.NewState(), true
+	state.Accompany(framework.Company{Snapshot: snap})
 	if f, ok := p.(framework.PreFilter); ok && framework.Takes(p, framework.AtPreFilter) {
 		nodes, st := f.PreFilter(ctx, state, pod, snap)
 		switch {

@@ -52,10 +52,17 @@ type Plugin struct {
 	longest time.Duration // of the look for devices in one try
 }
 
+// Settings of the plugin; zero values are upstream's.
+type Settings struct {
+	// Timeout (10 min) is how long a pod waits for its devices to be attached.
+	Timeout time.Duration
+	// Search (10 s) is how long devices are looked for in one try, on all nodes together.
+	Search time.Duration
+}
+
 // New makes the plugin. Without a client, for a simulation, what was decided stays decided.
-// timeout is how long a pod waits for its devices to be attached; 0 is upstream's 10 minutes.
-func New(client kubernetes.Interface, ledger *Ledger, timeout time.Duration) *Plugin {
-	return &Plugin{ledger, client, cmp.Or(timeout, defaultTimeout), longestFilter}
+func New(client kubernetes.Interface, ledger *Ledger, with Settings) *Plugin {
+	return &Plugin{ledger, client, cmp.Or(with.Timeout, defaultTimeout), cmp.Or(with.Search, longestFilter)}
 }
 
 // Name implements framework.Plugin.

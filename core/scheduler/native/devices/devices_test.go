@@ -35,7 +35,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
 	w := &world{T: t, inf: informers.NewSharedInformerFactory(nil, 0)}
 	w.ledger = devices.NewLedger(w.inf)
-	w.plugin = devices.New(nil, w.ledger, 0)
+	w.plugin = devices.New(nil, w.ledger, devices.Settings{})
 	w.put(objects...)
 	return w
 }
@@ -513,7 +513,7 @@ func BenchmarkDecision(b *testing.B) {
 		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
 			inf := informers.NewSharedInformerFactory(nil, 0)
 			ledger := devices.NewLedger(inf)
-			plugin := devices.New(nil, ledger, 0)
+			plugin := devices.New(nil, ledger, devices.Settings{})
 			r := inf.Resource().V1()
 			add := func(into cache.SharedIndexInformer, o any) {
 				if err := into.GetIndexer().Add(o); err != nil {

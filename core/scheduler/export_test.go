@@ -86,3 +86,9 @@ func (v *Virtual) StepToRepeat(ctx context.Context) (t Try, again func(workers i
 func (v *Virtual) BoundGang(bound func(context.Context, error) (context.Context, context.CancelFunc)) {
 	v.s.gang = bound
 }
+
+// Settled says whether no pod is to be tried, now or after its backoff.
+func (v *Virtual) Settled() bool {
+	ready, backoff, _, _ := v.s.queue.Len()
+	return ready+backoff == 0
+}

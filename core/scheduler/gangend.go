@@ -212,7 +212,7 @@ func (t *team) makeRoom(ctx, bounded context.Context, p *gang.Problem,
 // reclaim is makeRoom where a plugin says which groups make room.
 func (t *team) reclaim(ctx, bounded context.Context, p *gang.Problem) (map[int]string, string, func(), *framework.Status) {
 	state := framework.NewStateAt(t.s.now)
-	state.Accompany(framework.Company{Gang: t.of, Ahead: t.ahead})
+	state.Accompany(framework.Company{Snapshot: t.snap, Gang: t.of, Ahead: t.ahead})
 	whole := *t.infos[0]
 	whole.Requests = t.of.Requests
 	units, st := t.prof.Reclaimable(bounded, state, &whole, t.snap, t.s.gangs.Whole)
@@ -348,7 +348,7 @@ func (s *Scheduler) podGroup(old, now k8sruntime.Object) {
 		return
 	}
 	key := gang.Key{Namespace: g.Namespace, Name: g.Name}
-	s.queue.Happened(framework.GroupChanged, func(r queue.Refusal) bool {
+	s.queue.Happened(framework.GroupChanged, func(r *queue.Refusal) bool {
 		why, ok := r.Why.(*standing)
 		return ok && why.gang == key
 	})

@@ -4,6 +4,7 @@ package scheduler
 
 import (
 	"context"
+	"slices"
 
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,7 +23,7 @@ type standing struct {
 	pod      *framework.PodInfo
 	decision *Decision       // without what only its own cycle needs
 	by       []string        // refused it
-	held     []string        // these, and those because of which no room could be made for it
+	held     []string        // these, those because of which no room could be made, and who has come to refuse it since
 	asks     context.Context //nolint:containedctx // for the filters that are asked who is helped
 	gang     gang.Key        // empty = the pod is tried alone
 	any      bool            // what helps cannot be seen of this pod and the changed node alone
@@ -59,14 +60,23 @@ func (s *Scheduler) refusal(ctx context.Context, prof *decision.Compiled, p *fra
 }
 
 // helps says who is helped by what has happened to a node.
-func (s *Scheduler) helps(e framework.ClusterEvent, node string) func(queue.Refusal) bool {
+func (s *Scheduler) helps(e framework.ClusterEvent, node string) func(*queue.Refusal) bool {
 	n := s.cache.Node(node)
 	if n == nil {
 		return nil
 	}
-	return func(r queue.Refusal) bool {
+	return func(r *queue.Refusal) bool {
 		why, ok := r.Why.(*standing)
-		return !ok || why.any || len(why.held) == 0 || why.profile.Helped(why.asks, why.pod, why.held, e, n)
+		if !ok || why.any || len(why.held) == 0 {
+			return true
+		}
+		helped, refuser := why.profile.Helped(why.asks, why.pod, why.held, e, n)
+		if !helped && !slices.Contains(why.held, refuser) {
+			// A node that has got the label which the pod needs may be full: that one ends there is of interest now.
+			why.held = append(slices.Clip(why.held), refuser)
+			r.Interest |= why.profile.Interest([]string{refuser})
+		}
+		return helped
 	}
 }
 
@@ -78,8 +88,8 @@ func (s *Scheduler) attend(e framework.ClusterEvent) cache.ResourceEventHandler 
 }
 
 // helpedBy says who is helped by the change of an object.
-func helpedBy(e framework.ClusterEvent, old, now k8sruntime.Object) func(queue.Refusal) bool {
-	return func(r queue.Refusal) bool {
+func helpedBy(e framework.ClusterEvent, old, now k8sruntime.Object) func(*queue.Refusal) bool {
+	return func(r *queue.Refusal) bool {
 		why, ok := r.Why.(*standing)
 		return !ok || why.any || len(why.held) == 0 || why.profile.HelpedByObject(why.pod, why.held, e, old, now)
 	}

@@ -59,13 +59,14 @@ func (c *Compiled) HelpedByObject(p *framework.PodInfo, refusedBy []string, e fr
 
 // Helped says whether an event on a node may let a pod in that these plugins refused. Where all
 // of them look at nothing but single nodes, it has to fit on that node as far as they can see: the others
-// have not changed. Pods that it could have removed are no hindrance.
+// have not changed. Pods that it could have removed are no hindrance. Where it does not fit, refuser is the
+// plugin that keeps it from that node now: another one, maybe, than those that did.
 func (c *Compiled) Helped(ctx context.Context, p *framework.PodInfo, refusedBy []string, e framework.ClusterEvent,
 	n *framework.NodeInfo,
-) bool {
+) (helped bool, refuser string) {
 	for _, name := range refusedBy {
 		if !c.isLocal[name] && c.hints[name]&e != 0 {
-			return true
+			return true, ""
 		}
 	}
 	for _, other := range n.Pods {
@@ -76,8 +77,8 @@ func (c *Compiled) Helped(ctx context.Context, p *framework.PodInfo, refusedBy [
 	state := framework.NewState()
 	for _, f := range c.filters {
 		if f.local && !f.plugin.Filter(ctx, state, p, n).IsSuccess() {
-			return false
+			return false, f.plugin.Name()
 		}
 	}
-	return true
+	return true, ""
 }

@@ -182,8 +182,9 @@ func (q *Queue) Release(pods []types.UID, again bool) {
 }
 
 // Happened tells of cluster events: one of each group of pods that they may help is tried
-// again. helps says so of a refusal, beyond the kind of event; nil = it may.
-func (q *Queue) Happened(e framework.ClusterEvent, helps func(Refusal) bool) {
+// again. helps says so of a refusal, beyond the kind of event; nil = it may. Where an event does not help although
+// it is of interest, something else refuses the pod from then on: helps adds that to the Interest.
+func (q *Queue) Happened(e framework.ClusterEvent, helps func(*Refusal) bool) {
 	if e == 0 {
 		return
 	}
@@ -194,19 +195,19 @@ func (q *Queue) Happened(e framework.ClusterEvent, helps func(Refusal) bool) {
 
 // HappenedTo tells of an event that concerns objects with these keys: it may help the pods that wait for one of
 // them, and those that wait for anything. helps is as in Happened.
-func (q *Queue) HappenedTo(e framework.ClusterEvent, keys []string, helps func(Refusal) bool) {
+func (q *Queue) HappenedTo(e framework.ClusterEvent, keys []string, helps func(*Refusal) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.happened(e, q.waits.of(keys), helps)
 }
 
-func (q *Queue) happened(e framework.ClusterEvent, groups iter.Seq[*group], helps func(Refusal) bool) {
+func (q *Queue) happened(e framework.ClusterEvent, groups iter.Seq[*group], helps func(*Refusal) bool) {
 	for _, it := range q.tried {
 		it.missed |= e
 	}
 	var helped []*group
 	for g := range groups {
-		if g.refusal.Interest&e == 0 || helps != nil && !helps(g.refusal) {
+		if g.refusal.Interest&e == 0 || helps != nil && !helps(&g.refusal) {
 			continue
 		}
 		g.standing = false

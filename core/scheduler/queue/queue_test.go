@@ -200,7 +200,7 @@ func TestOneOfATemplateSpeaksForTheOthers(t *testing.T) {
 			}
 		}
 		time.Sleep(20 * time.Second)
-		q.Happened(framework.NodeAdded, func(r Refusal) bool { return r.Why != "no room" })
+		q.Happened(framework.NodeAdded, func(r *Refusal) bool { return r.Why != "no room" })
 		if got := pop(t, q, time.Second); got != "" {
 			t.Fatalf("%s was tried, although the event helps nobody", got)
 		}

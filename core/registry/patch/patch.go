@@ -26,6 +26,7 @@ const (
 	maxOperations = 10_000
 	maxPatched    = 16 << 20
 	maxMoved      = 50_000_000
+	maxScanned    = 100_000_000
 )
 
 // Patch is a change that a client asks for.
@@ -50,6 +51,10 @@ func (p Patch) Check() error {
 // Apply applies the patch, which Check has passed, to the JSON of an object. strict lists
 // unknown and duplicate fields of the patch.
 func (p Patch) Apply(before []byte) (after []byte, strict []error, err error) {
+	if scanned(before)+scanned(p.Body) > maxScanned {
+		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+			"the patch or the object is large and nested deeply: its bytes times the levels that they are in are more than %d; replace the object", maxScanned))
+	}
 	if p.Type == types.JSONPatchType {
 		return p.jsonPatch(before)
 	}
@@ -115,6 +120,27 @@ func boundCopies(before, patch []byte) error {
 		}
 	}
 	return nil
+}
+
+// scanned is what a patch costs that goes to the bottom of an object: each level is decoded when it is entered, with all
+// that is in it, so that a byte is read as often as it has levels around it.
+func scanned(data []byte) (bytes int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(data); i++ {
+		bytes += depth
+		switch c := data[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return bytes
 }
 
 // boundMoves refuses a JSON patch that could move too many entries: whoever adds or

@@ -18,3 +18,6 @@ func (m *Module) Started(took time.Duration) { m.pool.Started(took) }
 
 // Codes says how many compiled modules are in use.
 func (h *Host) Codes() int { return h.engine.Codes() }
+
+// SharedBytes is how much of the instance's memory is mapped from what the module's instances have in common.
+func (in *Instance) SharedBytes() uint64 { return in.linear.SharedSize() }

@@ -5,6 +5,7 @@ package host_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -356,6 +357,63 @@ func TestIsolationPutsMemoryAndGlobalsBack(t *testing.T) {
 		out, _, err := m.Call(t.Context(), 1, nil)
 		if err != nil || out[0] != 3 {
 			t.Errorf("an instance that grew was used again: %v, %v", out, err)
+		}
+	}
+}
+
+// TestInstancesShareWhatTheyHaveNotWritten: what an instance writes, before or after it was put back, is seen by no other one.
+func TestInstancesShareWhatTheyHaveNotWritten(t *testing.T) {
+	h := newHost(t, false)
+	text := guest(`(func (export "_initialize") (local $at i32)
+			(drop (memory.grow (i32.const 40)))
+			(local.set $at (i32.const 131072))
+			(loop $l
+				(i32.store (local.get $at) (local.get $at))
+				(br_if $l (i32.lt_u (local.tee $at (i32.add (local.get $at) (i32.const 1024))) (i32.const 2600000)))))
+		(func $run (param i32 i32) (result i64)
+			(i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.load (i32.const 2097152))))
+			(i32.store (i32.const 2097152) (i32.add (i32.load (i32.const 2097152)) (i32.const 1)))
+			(i64.const 4))`)
+	for _, isolated := range []bool{false, true} {
+		m := load(t, h, assemble(t, text), host.Options{PerCall: isolated, Limits: host.Limits{Instances: 3}})
+		var leased []*host.Instance
+		for range 3 {
+			in, err := m.Lease(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			leased = append(leased, in)
+		}
+		for i, in := range leased {
+			if n := in.SharedBytes(); n != 42*64<<10 {
+				t.Errorf("isolated %v: instance %d shares %d bytes", isolated, i, n)
+			}
+		}
+		for round := range 3 {
+			for i, in := range leased {
+				out, _, err := in.Call(t.Context(), 1, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := uint32(0)
+				for n := range round + 1 { // what this instance alone has added
+					want += 2097152 + uint32(n)
+				}
+				if got := binary.LittleEndian.Uint32(out); got != want {
+					t.Errorf("isolated %v: round %d of instance %d: %d, want %d", isolated, round, i, got, want)
+				}
+			}
+		}
+		for _, in := range leased {
+			m.Release(in, nil)
+		}
+		if isolated {
+			for range 6 {
+				out, _, err := m.Call(t.Context(), 1, nil)
+				if err != nil || binary.LittleEndian.Uint32(out) != 2097152 {
+					t.Errorf("an instance was not put back: %v, %v", out, err)
+				}
+			}
 		}
 	}
 }

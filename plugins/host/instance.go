@@ -158,6 +158,9 @@ func (in *Instance) startUp(ctx context.Context, start time.Time) error {
 			return err
 		}
 	}
+	if err := in.linear.Share(&m.shared); err != nil {
+		return err
+	}
 	if !m.opts.PerCall {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"github.com/wasmplane/wasmplane/plugins/host/breaker"
+	"github.com/wasmplane/wasmplane/plugins/host/linear"
 	"github.com/wasmplane/wasmplane/plugins/host/pool"
 	"github.com/wasmplane/wasmplane/plugins/host/printed"
 )
@@ -25,6 +26,7 @@ type Module struct {
 	pool      *pool.Pool[*Instance]
 	breaker   breaker.Breaker
 	lines     *printed.Rate // of its instances together
+	shared    linear.Shared // what the memories of its instances have in common
 }
 
 func newModule(h *Host, code wazero.CompiledModule, o Options) *Module {
@@ -186,6 +188,7 @@ func (m *Module) Close() error {
 		return nil
 	}
 	m.host.forget(m)
+	m.shared.Close()
 	if m.component != nil {
 		return m.component.close(m.host)
 	}

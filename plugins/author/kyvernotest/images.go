@@ -32,9 +32,9 @@ func (registries) Registry(_ context.Context, p *imagepolicy.Policy, repository 
 }
 
 // verify asks a policy about images about a resource that is created, after its tags have become digests.
-func (j *judge) verify(ctx context.Context, p *imagepolicy.Policy, resource map[string]any) (*decision, error) {
+func (j *judge) verify(ctx context.Context, name string, p *imagepolicy.Policy, resource map[string]any) (*decision, error) {
 	w := &imagepolicy.World{Registries: registries{}, Store: j.store, Namespaces: matching.Namespaces{Lister: j.namespaces}}
-	r, err := j.request(resource)
+	r, err := j.request(name, resource)
 	if err != nil {
 		return nil, err
 	}

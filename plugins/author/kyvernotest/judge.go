@@ -49,7 +49,8 @@ type decision struct {
 type judge struct {
 	contract   *api.Contract
 	namespaces namespaces
-	user       map[string]any // nil = anybody
+	operations map[operationKey]string // CREATE where nothing is said
+	user       map[string]any          // nil = anybody
 	compiled   map[*kyverno.Objects]*compiled
 	store      *evidence.Store
 }
@@ -66,9 +67,12 @@ func newJudge(dir string, t *given) (*judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &judge{contract: c, namespaces: namespaces{}, compiled: map[*kyverno.Objects]*compiled{}, store: evidence.New()}
+	j := &judge{
+		contract: c, namespaces: namespaces{}, operations: map[operationKey]string{}, compiled: map[*kyverno.Objects]*compiled{},
+		store: evidence.New(),
+	}
 	if t.Variables != "" {
-		if err := j.namespaces.read(filepath.Join(dir, t.Variables)); err != nil {
+		if err := j.values(filepath.Join(dir, t.Variables)); err != nil {
 			return nil, fmt.Errorf("variables: %w", err)
 		}
 	}
@@ -98,27 +102,67 @@ func newJudge(dir string, t *given) (*judge, error) {
 // namespaces are those that a test names, with their labels; every other one is there without any.
 type namespaces map[string]map[string]string
 
-func (n namespaces) read(file string) error {
+// operationKey is a resource that a policy is asked about.
+type operationKey struct{ policy, resource string }
+
+// operation is the value by which a file says what is done with a resource.
+const operation = "request.operation"
+
+// values is a file of values.
+type values struct {
+	APIVersion        string         `yaml:"apiVersion"`
+	Kind              string         `yaml:"kind"`
+	Metadata          map[string]any `yaml:"metadata"`
+	NamespaceSelector []struct {
+		Name   string            `yaml:"name"`
+		Labels map[string]string `yaml:"labels"`
+	} `yaml:"namespaceSelector"`
+	Namespaces []struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string `yaml:"kind"`
+		Metadata   struct {
+			Name   string            `yaml:"name"`
+			Labels map[string]string `yaml:"labels"`
+		} `yaml:"metadata"`
+	} `yaml:"namespaces"`
+	Policies []struct {
+		Name      string `yaml:"name"`
+		Resources []struct {
+			Name   string         `yaml:"name"`
+			Values map[string]any `yaml:"values"`
+		} `yaml:"resources"`
+	} `yaml:"policies"`
+}
+
+// values reads namespaces, and what is done with single resources. Other values are of policies that are not in CEL.
+func (j *judge) values(file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	var values struct {
-		APIVersion        string         `yaml:"apiVersion"`
-		Kind              string         `yaml:"kind"`
-		Metadata          map[string]any `yaml:"metadata"`
-		NamespaceSelector []struct {
-			Name   string            `yaml:"name"`
-			Labels map[string]string `yaml:"labels"`
-		} `yaml:"namespaceSelector"`
-	}
+	var v values
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
-	if err := d.Decode(&values); err != nil {
+	if err := d.Decode(&v); err != nil {
 		return err
 	}
-	for _, ns := range values.NamespaceSelector {
-		n[ns.Name] = ns.Labels
+	for _, ns := range v.NamespaceSelector {
+		j.namespaces[ns.Name] = ns.Labels
+	}
+	for _, ns := range v.Namespaces {
+		j.namespaces[ns.Metadata.Name] = ns.Metadata.Labels
+	}
+	for _, p := range v.Policies {
+		for _, r := range p.Resources {
+			for name, value := range r.Values {
+				text, _ := value.(string)
+				if name != operation || text != string(admission.Create) && text != string(admission.Update) {
+					return fmt.Errorf("policies: %s: %s: %s: expected %s, which is CREATE or UPDATE, found %q",
+						p.Name, r.Name, name, operation, fmt.Sprint(value))
+				}
+				j.operations[operationKey{p.Name, r.Name}] = text
+			}
+		}
 	}
 	return nil
 }
@@ -152,21 +196,21 @@ func (s static) MutatingPolicies() (
 	return s.Mutating, s.MutatingBindings
 }
 
-// decide asks a policy about a resource that is created.
-func (j *judge) decide(ctx context.Context, o *kyverno.Objects, resource map[string]any) (*decision, error) {
+// decide asks a policy, by its name, about a resource that is created, or updated.
+func (j *judge) decide(ctx context.Context, name string, o *kyverno.Objects, resource map[string]any) (*decision, error) {
 	c := j.compiled[o]
 	if c == nil {
 		c = &compiled{about: j.with(about(o)), all: j.with(o)}
 		j.compiled[o] = c
 	}
-	r, err := j.request(resource)
+	r, err := j.request(name, resource)
 	if err != nil {
 		return nil, err
 	}
 	if c.about.Validating().Validate(ctx, r) == nil {
 		return &decision{result: skip}, nil
 	}
-	if r, err = j.request(resource); err != nil {
+	if r, err = j.request(name, resource); err != nil {
 		return nil, err
 	}
 	if len(o.Mutating) > 0 {
@@ -231,13 +275,16 @@ func (j *judge) types(kind schema.GroupVersionKind) (managedfields.TypeConverter
 	return managedfields.NewDeducedTypeConverter(), nil
 }
 
-// request creates a resource.
-func (j *judge) request(resource map[string]any) (*admission.Request, error) {
+// request creates a resource, or updates it without a change, where a policy is to be asked about that.
+func (j *judge) request(policy string, resource map[string]any) (*admission.Request, error) {
 	u := (&unstructured.Unstructured{Object: resource}).DeepCopy()
 	if r, known := j.contract.ByKind(u.GroupVersionKind().GroupKind()); known && r.Namespaced && u.GetNamespace() == "" {
 		u.SetNamespace(metav1.NamespaceDefault)
 	}
 	doc := map[string]any{"object": u.Object}
+	if op := j.operations[operationKey{policy, u.GetName()}]; op == string(admission.Update) {
+		doc["operation"], doc["oldObject"] = op, u.DeepCopy().Object
+	}
 	if j.user != nil {
 		doc["userInfo"] = j.user
 	}

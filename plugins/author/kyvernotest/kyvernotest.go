@@ -326,9 +326,9 @@ func (w *world) hold(ctx context.Context, e *expected, name string) error {
 	}
 	var found *decision
 	if images != nil {
-		found, err = w.judge.verify(ctx, images, resource)
+		found, err = w.judge.verify(ctx, policy, images, resource)
 	} else {
-		found, err = w.judge.decide(ctx, objects, resource)
+		found, err = w.judge.decide(ctx, policy, objects, resource)
 	}
 	if err != nil {
 		return err

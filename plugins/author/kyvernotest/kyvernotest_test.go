@@ -146,6 +146,31 @@ func TestTheTestsOfPolicies(t *testing.T) {
 	}
 }
 
+// TestValuesOfSingleResources: a file says that one is updated, and which labels namespaces have.
+func TestValuesOfSingleResources(t *testing.T) {
+	dir := files(t, map[string]string{
+		"policies.yaml": policies, "resources.yaml": resources,
+		"values.yaml": "apiVersion: cli.kyverno.io/v1alpha1\nkind: Values\nnamespaces: [{apiVersion: v1, kind: Namespace, metadata: {name: lax, labels: {level: lax}}}]\n" +
+			"policies: [{name: no-host-pid, resources: [{name: none, values: {request.operation: UPDATE}}, {name: good, values: {request.operation: CREATE}}]}]\n",
+		"kyverno-test.yaml": "apiVersion: cli.kyverno.io/v1alpha1\nkind: Test\nmetadata: {name: t}\npolicies: [policies.yaml]\nresources: [resources.yaml]\n" +
+			"variables: values.yaml\nresults:\n- {policy: no-host-pid, kind: Pod, resources: [good, lax/bad], result: pass}\n" +
+			"- {policy: no-host-pid, kind: Pod, resources: [none], result: skip}\n" + // it is about CREATE alone
+			"- {policy: no-host-pid, kind: Pod, resources: [default/bad], result: fail}\n",
+	})
+	found, err := kyvernotest.Find(dir)
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	n := 0
+	if failed, err := found[0].Run(t.Context(), func(r suite.Result) {
+		if n++; r.Problem != "" {
+			t.Error(r.Case, r.Problem)
+		}
+	}); failed != 0 || n != 4 || err != nil {
+		t.Error(failed, n, err)
+	}
+}
+
 // TestAnExceptionTakesOutWhatItNames: a policy is not about it.
 func TestAnExceptionTakesOutWhatItNames(t *testing.T) {
 	dir := files(t, map[string]string{
@@ -174,6 +199,7 @@ func TestATestThatAsksForMoreIsRefused(t *testing.T) {
 		"context: c.yaml":                   "context: policies look at requests alone here",
 		"exceptions: [e.yaml]":              "e.yaml: spec.images, spec.allowedValues: expressions are not told them here",
 		"variables: v.yaml":                 "variables: ",
+		"variables: w.yaml":                 "variables: policies: p: r: request.user: expected request.operation",
 		"userinfo: u.yaml":                  "userinfo: clusterRoles: a policy in CEL is not told them",
 		"resources: [lost.yaml]":            "lost.yaml",
 		"checks: []":                        "checks",
@@ -186,7 +212,8 @@ func TestATestThatAsksForMoreIsRefused(t *testing.T) {
 		dir := files(t, map[string]string{
 			"policies.yaml": policies, "kyverno-test.yaml": text,
 			"e.yaml": "apiVersion: policies.kyverno.io/v1\nkind: PolicyException\nmetadata: {name: e}\nspec: {policyRefs: [{kind: ValidatingPolicy, name: p}], images: [a]}\n",
-			"v.yaml": "kind: Values\nglobalValues: {a: b}\n", "u.yaml": "userInfo: {}\nclusterRoles: [admin]\n",
+			"v.yaml": "kind: Values\nglobalValues: {a: b}\n", "w.yaml": "kind: Values\npolicies: [{name: p, resources: [{name: r, values: {request.user: a}}]}]\n",
+			"u.yaml": "userInfo: {}\nclusterRoles: [admin]\n",
 		})
 		problem := ""
 		found, err := kyvernotest.Find(dir)

@@ -33,6 +33,16 @@ func (a *Allocator) Size() (n uint64) {
 	return n
 }
 
+// SharedSize is what of them is mapped from an image that others map too.
+func (a *Allocator) SharedSize() (n uint64) {
+	for _, m := range a.memories {
+		if m.shared != nil {
+			n += m.shared.size
+		}
+	}
+	return n
+}
+
 // Large says whether to give the pages back takes long.
 func (a *Allocator) Large() bool { return a.Size() > lazy }
 
@@ -46,9 +56,13 @@ func (a *Allocator) Grown() bool {
 	return grown
 }
 
-// Freeze makes an image of the memories as they are, and maps them onto it.
+// Freeze makes an image of the memories as they are, and maps them onto it. Where Share has mapped one just now, that is
+// its image.
 func (a *Allocator) Freeze() error {
 	for _, m := range a.memories {
+		if m.shared != nil && m.shared.size == m.size {
+			continue
+		}
 		img, err := m.freeze()
 		if err != nil {
 			return err
@@ -61,11 +75,16 @@ func (a *Allocator) Freeze() error {
 // Thaw puts the memories back to what they were at Freeze. One that has grown since cannot be.
 func (a *Allocator) Thaw() error {
 	for _, m := range a.memories {
-		if m.image == nil {
-			continue
-		}
-		if err := m.thaw(m.image); err != nil {
-			return err
+		switch {
+		case m.image != nil:
+			if err := m.thaw(m.image.size); err != nil {
+				return err
+			}
+		case m.shared != nil:
+			if err := m.thaw(m.shared.size); err != nil {
+				return err
+			}
+			m.rewrite()
 		}
 	}
 	return nil
@@ -88,7 +107,9 @@ type Memory struct {
 	size     uint64
 	grown    bool // since somebody looked last
 	among    *Allocator
-	image    *image
+	image    *image  // that it is put back to; nil = it is not, or to what it shares
+	shared   *common // what it shares with other instances; nil = nothing
+	others   []own   // pages in which it differed from that after start-up
 }
 
 // Reallocate implements experimental.LinearMemory; nil means that the growth failed.
@@ -140,13 +161,14 @@ func (m *Memory) Free() {
 // privately from a file in memory, so that only those that a call has written
 // are thrown away and read again.
 type image struct {
-	fd   int
-	size uint64
+	fd      int
+	size    uint64
+	content []byte // mapped for reading, where it is shared
 }
 
 // freeze makes an image of the memory as it is, and maps the memory onto it.
 func (m *Memory) freeze() (*image, error) {
-	fd, err := unix.MemfdCreate("wasm-image", unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate("wasm-image", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("create memory image: %w", err)
 	}
@@ -155,15 +177,23 @@ func (m *Memory) freeze() (*image, error) {
 		img.close()
 		return nil, err
 	}
-	if m.size == 0 {
-		return img, nil
-	}
-	if _, err := unix.MmapPtr(fd, 0, ptr(m.region), uintptr(m.size),
-		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED); err != nil {
+	if err := m.onto(img); err != nil {
 		img.close()
-		return nil, fmt.Errorf("map memory image: %w", err)
+		return nil, err
 	}
 	return img, nil
+}
+
+// onto maps the memory onto an image of its size: it then is the image, and what is written to it is its own.
+func (m *Memory) onto(img *image) error {
+	if m.size == 0 {
+		return nil
+	}
+	if _, err := unix.MmapPtr(img.fd, 0, ptr(m.region), uintptr(m.size),
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED); err != nil {
+		return fmt.Errorf("map memory image: %w", err)
+	}
+	return nil
 }
 
 const pageSize = 4096
@@ -185,10 +215,10 @@ func (i *image) fill(content []byte) error {
 	return nil
 }
 
-// thaw puts the memory back to the image. A memory that has grown since cannot be.
-func (m *Memory) thaw(i *image) error {
-	if m.size != i.size {
-		return fmt.Errorf("memory grew from %d to %d bytes", i.size, m.size)
+// thaw puts the memory back to the image of a size. A memory that has grown since cannot be.
+func (m *Memory) thaw(size uint64) error {
+	if m.size != size {
+		return fmt.Errorf("memory grew from %d to %d bytes", size, m.size)
 	}
 	if m.size == 0 {
 		return nil

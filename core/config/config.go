@@ -232,6 +232,10 @@ type APIServer struct {
 	// link in whose network it is, and another one takes it over. Free, of no machine: one address, or
 	// one of each IP family with a comma between them. The API then has to listen at all addresses. Empty: none.
 	VirtualAddress string `yaml:"virtualAddress"`
+	// PodRoute is how the server connects to pods: those of webhooks, aggregated APIs and the proxies of pods and Services.
+	// direct: by a route of its machine. kubelet: through the kubelets of their nodes. Empty: kubelet where
+	// node.mode is none, else direct.
+	PodRoute string `yaml:"podRoute"`
 	// SubjectAltNames are further names and addresses of the serving certificate.
 	SubjectAltNames []string `yaml:"subjectAltNames"`
 	// TokenFile holds static tokens, a line each: token,user,uid,"group1,group2".

@@ -65,6 +65,7 @@ func TestCompleteRefusesValuesThatCannotWork(t *testing.T) {
 		{"node: {address: '192.0.2.1,192.0.2.2'}", "node.address: expected one address, or one of each IP family"},
 		{"node: {address: host}", `node.address: expected an address such as 192.0.2.7 or fd00::7, found "host"`},
 		{"node: {address: 10.244.1.1}", "node.address: 10.244.1.1 lies in the cluster's own network 10.244.0.0/16"},
+		{"apiserver: {podRoute: node}", `c.yaml:3: apiserver.podRoute: expected direct, kubelet or nothing, found "node"`},
 		{"apiserver: {virtualAddress: api}", `c.yaml:3: apiserver.virtualAddress: expected an address such as 192.0.2.7 or fd00::7, found "api"`},
 		{"apiserver: {virtualAddress: 10.244.1.1}", "apiserver.virtualAddress: 10.244.1.1 lies in the cluster's own network 10.244.0.0/16"},
 		{"apiserver: {virtualAddress: 10.96.0.7}", "apiserver.virtualAddress: 10.96.0.7 lies in the cluster's own network 10.96.0.0/16"},

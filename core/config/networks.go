@@ -84,6 +84,17 @@ func (n *Node) Addresses() []netip.Addr {
 	return list
 }
 
+// PodsThroughKubelets says whether the server connects to pods through the kubelets of their nodes.
+func (a *APIServer) PodsThroughKubelets(mode NodeMode) bool {
+	return a.PodRoute == PodRouteKubelet || a.PodRoute == "" && mode == NodeMode{}
+}
+
+// The values of APIServer.PodRoute.
+const (
+	PodRouteDirect  = "direct"
+	PodRouteKubelet = "kubelet"
+)
+
 // VirtualAddresses are those of VirtualAddress. They have been checked.
 func (a *APIServer) VirtualAddresses() []netip.Addr {
 	list, err := parseAddresses(a.VirtualAddress)
@@ -248,6 +259,9 @@ func (c *Configuration) checkAddresses(pods []netip.Prefix) error {
 	nodes, err := parseAddresses(c.Node.Address)
 	if err != nil {
 		return field("node.address", "%v", err)
+	}
+	if !slices.Contains([]string{"", PodRouteDirect, PodRouteKubelet}, c.APIServer.PodRoute) {
+		return field("apiserver.podRoute", "expected direct, kubelet or nothing, found %q", c.APIServer.PodRoute)
 	}
 	virtual, err := parseAddresses(c.APIServer.VirtualAddress)
 	if err != nil {

@@ -33,6 +33,8 @@ type Policy struct {
 	Allow []netip.Prefix
 	// Deny is refused unless Allow has it: addresses of the cluster that look public.
 	Deny []netip.Prefix
+	// Through, if not nil, is asked first about each address that is allowed.
+	Through Through
 	// Report is told of each address that was to be connected to and was refused, with the
 	// context of the one who dials; nil = nobody is told. It must not wait.
 	Report func(ctx context.Context, refused *RefusedError)
@@ -98,14 +100,37 @@ func (p Policy) control(ctx context.Context, network, address string, c syscall.
 	return err
 }
 
-// Dialer connects by the policy.
+// Through makes a connection to an address that the machine itself may have no route to. It answers false for
+// addresses that are connected to directly.
+type Through func(ctx context.Context, network string, at netip.AddrPort) (conn net.Conn, ok bool, err error)
+
+// Dialer connects by the policy, and directly.
 func (p Policy) Dialer(timeout time.Duration) *net.Dialer {
 	return &net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second, ControlContext: p.control}
 }
 
 // Context is the dialer's function, with ten seconds for each connection.
 func (p Policy) Context() func(ctx context.Context, network, address string) (net.Conn, error) {
-	return p.Dialer(10 * time.Second).DialContext
+	return p.Within(10 * time.Second)
+}
+
+// Within is Context with another time for each connection.
+func (p Policy) Within(timeout time.Duration) Connect {
+	direct := p.Dialer(timeout).DialContext
+	if p.Through == nil {
+		return direct
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		// Only an address can be a pod's; one that the policy refuses is refused, and told of, by direct.
+		if at, err := netip.ParseAddrPort(address); err == nil && p.Check(at.Addr()) == nil {
+			within, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			if conn, ok, err := p.Through(within, network, at); ok {
+				return conn, err
+			}
+		}
+		return direct(ctx, network, address)
+	}
 }
 
 // Guard makes a transport connect by the policy. A policy that keeps from private addresses

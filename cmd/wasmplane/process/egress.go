@@ -16,7 +16,7 @@ import (
 func OperatorsDial(o Options) *dial.Policy {
 	_, allowed := o.Config.Egress.Networks()
 	p := dial.Operator(allowed)
-	p.Report = reportDials(o.Attempts, "operators")
+	p.Through, p.Report = o.ToPods, reportDials(o.Attempts, "operators")
 	return &p
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -29,6 +30,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Attempts that were refused are written down here; nil = they are not.
 	Attempts *attempts.Ledger
+	// ToPods is how this process connects to pods that its machine has no route to; nil = directly.
+	ToPods dial.Through
 	// Version of wasmplane itself.
 	Version string
 	// Kubeconfig is the identity of a component that runs by itself.

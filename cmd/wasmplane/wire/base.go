@@ -19,8 +19,10 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/site"
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/apiserver/tunnel/podforward"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/client/trim"
+	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/registry/view"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -67,6 +69,13 @@ func newBase(at site.Site) (base, error) {
 	b.view = view.New(b.contract)
 	if b.internal, err = client.New(client.InMemory(b.local, serverUser, process.Parts.APIServer.Name)); err != nil {
 		return base{}, err
+	}
+	if at.Options.Config.APIServer.PodsThroughKubelets(at.Options.Config.Node.Mode) {
+		pair, err := b.Authority.Client(pki.KubeletClient())
+		if err != nil {
+			return base{}, err
+		}
+		b.Options.ToPods = podforward.New(podforward.Config{API: b.internal.Kube, Kubelets: b.kubeletClient(pair)}).Through
 	}
 	b.informers = informers.NewSharedInformerFactoryWithOptions(b.internal.Kube, 0, informers.WithTransform(trim.Server))
 	return b, nil

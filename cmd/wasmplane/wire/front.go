@@ -116,7 +116,10 @@ func (f *front) recorder() apiserver.Audit {
 
 // kubeletClient is the apiserver towards kubelets.
 func (b base) kubeletClient(pair *pki.Pair) *tunnel.KubeletClient {
-	return &tunnel.KubeletClient{TLS: b.Authority.ClientTLS(pair), Dial: process.OperatorsDial(b.Options).Context()}
+	pods := process.OperatorsDial(b.Options)
+	kubelets := *pods
+	kubelets.Through = nil // a machine is connected to directly
+	return &tunnel.KubeletClient{TLS: b.Authority.ClientTLS(pair), Dial: kubelets.Context(), DialPods: pods.Context()}
 }
 
 // openAudit opens the audit log, where the configuration asks for one.

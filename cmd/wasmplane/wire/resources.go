@@ -21,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api/rbac"
 	"github.com/wasmplane/wasmplane/core/apiserver/resourcemetrics"
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
+	"github.com/wasmplane/wasmplane/core/apiserver/tunnel/resolve"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/customresource"
@@ -138,7 +139,7 @@ func (b base) aggregation() (*aggregator.Aggregator, error) {
 
 // customResources serves what definitions define.
 func (b base) customResources(ctx context.Context, registries *registry.Set, plugins *process.Plugins) (*customresource.Serving, error) {
-	services, err := newServiceResolver(b.informers)
+	services, err := resolve.New(b.informers)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func (c *clients) make(cc *admissionregistrationv1.WebhookClientConfig) (*client
 			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
-	connect := c.to.Dialer(dialFor).DialContext
+	connect := c.to.Within(dialFor)
 	transport := &http.Transport{
 		TLSClientConfig: trust, DialContext: connect, TLSHandshakeTimeout: dialFor,
 		MaxIdleConnsPerHost: 32, IdleConnTimeout: idleFor, MaxResponseHeaderBytes: 64 << 10,

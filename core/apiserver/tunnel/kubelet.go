@@ -27,15 +27,16 @@ type KubeletClient struct {
 	// AddressTypes of a node that are tried, in order; nil = InternalIP,
 	// ExternalIP, Hostname, InternalDNS, ExternalDNS.
 	AddressTypes []corev1.NodeAddressType
-	// Dial connects to kubelets and pods; nil = by an operator's policy: their
-	// addresses stand in objects.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Dial connects to kubelets; nil = by an operator's policy: their addresses stand in objects.
+	Dial dial.Connect
+	// DialPods connects to pods; nil = as Dial does.
+	DialPods dial.Connect
 }
 
 // backends are the transports for what the server passes requests on to.
 type backends struct {
-	addressTypes []corev1.NodeAddressType
-	kubelet      *dial.Renewed[*tls.Config]
+	client  *KubeletClient
+	kubelet *dial.Renewed[*tls.Config]
 	// unverified skips the check of a kubelet's certificate: a client may ask
 	// for it, for logs only, where it accepts that they may be forged.
 	unverified *dial.Renewed[*tls.Config]
@@ -51,7 +52,11 @@ func newBackends(k *KubeletClient) *backends {
 	if connect == nil {
 		connect = dial.Operator(nil).Context()
 	}
-	transport := func(cfg *tls.Config) *http.Transport {
+	pods := k.DialPods
+	if pods == nil {
+		pods = connect
+	}
+	transport := func(cfg *tls.Config, connect dial.Connect) *http.Transport {
 		return &http.Transport{
 			DialContext:         dial.ToTheEnd(connect), // streams pass through: what a kubelet says last is the exit code
 			TLSClientConfig:     cfg,
@@ -65,31 +70,32 @@ func newBackends(k *KubeletClient) *backends {
 		}
 	}
 	b := &backends{
-		addressTypes: k.AddressTypes,
-		kubelet:      dial.NewRenewed(k.TLS, transport),
+		client:  k,
+		kubelet: dial.NewRenewed(k.TLS, func(verified *tls.Config) *http.Transport { return transport(verified, connect) }),
 		unverified: dial.NewRenewed(k.TLS, func(verified *tls.Config) *http.Transport {
 			lax := verified.Clone()
 			lax.InsecureSkipVerify = true //nolint:gosec // asked for by the client, see the field
-			return transport(lax)
+			return transport(lax, connect)
 		}),
-		pods: transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}), //nolint:gosec // see the field
-	}
-	if b.addressTypes == nil {
-		b.addressTypes = []corev1.NodeAddressType{
-			corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName, corev1.NodeInternalDNS,
-			corev1.NodeExternalDNS,
-		}
+		pods: transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, pods), //nolint:gosec // see the field
 	}
 	return b
 }
 
-// nodeURL is where a node's kubelet listens.
-func (b *backends) nodeURL(node *corev1.Node) (*url.URL, error) {
+// URL is where a node's kubelet listens.
+func (k *KubeletClient) URL(node *corev1.Node) (*url.URL, error) {
+	types := k.AddressTypes
+	if types == nil {
+		types = []corev1.NodeAddressType{
+			corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName, corev1.NodeInternalDNS,
+			corev1.NodeExternalDNS,
+		}
+	}
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	if port == 0 {
 		port = 10250
 	}
-	for _, t := range b.addressTypes {
+	for _, t := range types {
 		for _, a := range node.Status.Addresses {
 			if a.Type == t && a.Address != "" {
 				return &url.URL{Scheme: "https", Host: net.JoinHostPort(a.Address, strconv.Itoa(int(port)))}, nil
@@ -108,7 +114,7 @@ func (c *connection) node(name string) (*url.URL, error) {
 		}
 		return nil, err
 	}
-	return c.tunnel.backends.nodeURL(node)
+	return c.tunnel.backends.client.URL(node)
 }
 
 var errLoopback = errors.New("address not allowed")

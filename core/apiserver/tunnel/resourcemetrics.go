@@ -25,7 +25,7 @@ func (m *ResourceMetrics) Page(ctx context.Context, node *corev1.Node) (io.ReadC
 	if m.backends == nil {
 		return nil, errNoNodes()
 	}
-	at, err := m.backends.nodeURL(node)
+	at, err := m.backends.client.URL(node)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
+	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -39,6 +41,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/join"
+	"github.com/wasmplane/wasmplane/core/join/balance"
 	"github.com/wasmplane/wasmplane/core/trace"
 	"github.com/wasmplane/wasmplane/core/trace/journey"
 	"github.com/wasmplane/wasmplane/core/trace/otlp"
@@ -85,7 +88,8 @@ func namesServer(arg string) bool {
 
 // kubectlFor is kubectl with its defaults, which reaches the server of the data
 // directory by its socket, for who may use that, and by the network otherwise: no
-// pod's host port can stand in between.
+// pod's host port can stand in between. Where that server does not answer, another one
+// of the cluster is asked.
 func kubectlFor(dir datadir.Dir) *cobra.Command {
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50).
@@ -93,7 +97,11 @@ func kubectlFor(dir datadir.Dir) *cobra.Command {
 	if state, err := dir.ReadState(); err == nil {
 		flags = flags.WithWrapConfigFn(func(c *rest.Config) *rest.Config {
 			if (c.Host == state.Server || c.Host == state.Public) && c.Dial == nil && c.Proxy == nil {
-				c.Dial, c.Proxy = localsocket.First(dir.Socket(), c.Host)
+				others := otherServers(dir)
+				c.Dial, c.Proxy = localsocket.First(dir.Socket(), c.Host, others)
+				if others != nil && c.ServerName == "" {
+					c.ServerName = join.ServerName // their certificates do not have this one's address
+				}
 			}
 			return c
 		})
@@ -102,6 +110,15 @@ func kubectlFor(dir datadir.Dir) *cobra.Command {
 		PluginHandler: kubectl.NewDefaultPluginHandler(kubectlplugin.ValidPluginFilenamePrefixes),
 		Arguments:     os.Args, ConfigFlags: flags, IOStreams: streams,
 	})
+}
+
+// otherServers connects to a server of the cluster that answers; nil where no other one is known.
+func otherServers(dir datadir.Dir) func(ctx context.Context, network, address string) (net.Conn, error) {
+	b := balance.New(balance.Config{File: dir.Servers(), Log: slog.New(slog.DiscardHandler)})
+	if len(b.Servers()) < 2 {
+		return nil
+	}
+	return b.DialContext
 }
 
 func (a *app) kubectl() *cobra.Command {

@@ -19,10 +19,15 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
-// First is how clients reach a server by its socket, where they may, and by the network
-// otherwise: dial for requests, and proxy for exec, attach and port-forward, whose clients
-// connect by themselves and know no other way around the network.
-func First(socket, server string) (dial func(ctx context.Context,
+// attempt bounds how long a server may take to accept a connection where there are others: a machine that is
+// switched off doesn't even refuse.
+const attempt = 3 * time.Second
+
+// First is how clients reach a server by its socket, where they may, by the network
+// otherwise, and where it does not answer through others, which connects to another server of the
+// cluster; nil = there is none. dial is for requests, and proxy for exec, attach and port-forward,
+// whose clients connect by themselves and know no other way around the network.
+func First(socket, server string, others func(ctx context.Context, network, address string) (net.Conn, error)) (dial func(ctx context.Context,
 	network, address string) (net.Conn, error), proxy func(*http.Request) (*url.URL, error),
 ) {
 	dial = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -30,7 +35,19 @@ func First(socket, server string) (dial func(ctx context.Context,
 			return conn, nil
 		}
 		var d net.Dialer
-		return d.DialContext(ctx, network, address)
+		if others == nil {
+			return d.DialContext(ctx, network, address)
+		}
+		d.Timeout = attempt
+		conn, err := d.DialContext(ctx, network, address)
+		if err == nil || ctx.Err() != nil {
+			return conn, err
+		}
+		conn, more := others(ctx, network, address)
+		if more != nil {
+			return nil, fmt.Errorf("%w; %w", err, more)
+		}
+		return conn, nil
 	}
 	forward := &Forward{Dial: dial}
 	if at, err := url.Parse(server); err == nil {
@@ -38,7 +55,9 @@ func First(socket, server string) (dial func(ctx context.Context,
 	}
 	return dial, func(r *http.Request) (*url.URL, error) {
 		if _, err := os.Stat(socket); err != nil {
-			return http.ProxyFromEnvironment(r)
+			if configured, err := http.ProxyFromEnvironment(r); others == nil || configured != nil || err != nil {
+				return configured, err
+			}
 		}
 		if r.Header.Get("Upgrade") == "" {
 			return nil, nil

@@ -4,11 +4,14 @@ package localsocket
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -62,5 +65,49 @@ func TestStreamsGoBySockets(t *testing.T) {
 	}
 	if got, err := get(at, "example.com:6443"); err == nil {
 		t.Errorf("when it is closed: %q", got)
+	}
+}
+
+// TestAnotherServerAnswers: where neither the socket nor the server's own address is served, another server is reached,
+// by streams too; where there is none either, both are named.
+func TestAnotherServerAnswers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(t.TempDir(), "none")
+	asked := ""
+	failure := error(nil)
+	others := func(_ context.Context, _, address string) (net.Conn, error) {
+		asked = address
+		near, far := net.Pipe()
+		t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+		return near, failure
+	}
+	dial, proxy := First(socket, "https://"+gone, others)
+	conn, err := dial(t.Context(), "tcp", gone)
+	if err != nil || conn == nil || asked != gone {
+		t.Fatalf("%v, %v; asked for %q", conn, err, asked)
+	}
+	stream := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+gone, http.NoBody)
+	stream.Header.Set("Upgrade", "websocket")
+	if at, err := proxy(stream); err != nil || at == nil {
+		t.Errorf("streams go to %v, %v", at, err)
+	}
+	stream.Header.Del("Upgrade")
+	if at, err := proxy(stream); err != nil || at != nil {
+		t.Errorf("requests go to %v, %v", at, err)
+	}
+	failure = errors.New("no server of the cluster can be reached")
+	if _, err := dial(t.Context(), "tcp", gone); !errors.Is(err, failure) || !strings.Contains(err.Error(), gone) {
+		t.Errorf("nobody answers: %v", err)
+	}
+	alone, _ := First(socket, "https://"+gone, nil)
+	if _, err := alone(t.Context(), "tcp", gone); err == nil || errors.Is(err, failure) {
+		t.Errorf("a server without others: %v", err)
 	}
 }

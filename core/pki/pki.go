@@ -17,6 +17,7 @@
 package pki
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -71,6 +72,7 @@ type Authority struct {
 	saKey      *ecdsa.PrivateKey
 	renewed    *run.Follow
 	seen       [sha256.Size]byte // of renewed, when the folder was opened
+	changed    chan struct{}     // has something in it when certificates were made again
 
 	mu    sync.Mutex
 	etcd  *ca              // nil = nobody has asked for it
@@ -104,7 +106,7 @@ func Open(cfg Config) (*Authority, error) {
 	if err := os.Chmod(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("protect the certificate directory: %w", err)
 	}
-	a := &Authority{cfg: cfg, pairs: map[string]*Pair{}}
+	a := &Authority{cfg: cfg, pairs: map[string]*Pair{}, changed: make(chan struct{}, 1)}
 	a.renewed = &run.Follow{
 		What: "the list of certificates that were renewed by hand", Files: []string{a.path(renewedFile)}, Log: cfg.Log,
 		Apply: func(context.Context) error { return a.Renew() },
@@ -303,6 +305,23 @@ func (a *Authority) ensure(p *Pair) error {
 func (a *Authority) Renew() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	before, roots := map[*Pair]*content{}, a.RootsPEM()
+	for _, p := range a.pairs {
+		before[p] = p.current.Load()
+	}
+	defer func() {
+		same := bytes.Equal(roots, a.RootsPEM())
+		for p, was := range before {
+			same = same && p.current.Load() == was
+		}
+		if same {
+			return
+		}
+		select {
+		case a.changed <- struct{}{}:
+		default:
+		}
+	}()
 	return a.locked(func() error {
 		var errs []error
 		for _, authority := range []*ca{a.cluster, a.frontProxy, a.etcd} {
@@ -321,6 +340,10 @@ func (a *Authority) Renew() error {
 		return errors.Join(errs...)
 	})
 }
+
+// Changed has something in it after Renew has changed a pair, or what clients trust: for who keeps
+// copies of them. One receiver is told.
+func (a *Authority) Changed() <-chan struct{} { return a.changed }
 
 // Run renews twice a day until ctx ends, and takes on what RenewNow has made. A failure is
 // logged and tried again: certificates have a third of their life left when it first happens.

@@ -167,9 +167,19 @@ func TestCertificatesAreRenewedInTheLastThirdOfTheirLife(t *testing.T) {
 	if err := a.Renew(); err != nil || !pair.leaf().Equal(first) {
 		t.Fatalf("renewed too early, or: %v", err)
 	}
+	select {
+	case <-a.Changed():
+		t.Error("a change is reported, and there was none")
+	default:
+	}
 	now = start.Add(leafLife * 3 / 4)
 	if err := a.Renew(); err != nil || pair.leaf().Equal(first) {
 		t.Fatalf("not renewed, error: %v", err)
+	}
+	select {
+	case <-a.Changed():
+	default:
+		t.Error("who keeps copies was not told")
 	}
 	if !pair.leaf().NotAfter.After(now.Add(leafLife - time.Hour)) {
 		t.Errorf("the new one ends at %s", pair.leaf().NotAfter)

@@ -72,6 +72,22 @@ func (s Site) Republish(ctx context.Context) error {
 	return s.PublishComponents()
 }
 
+// FollowRenewals writes kubeconfigs again whose certificates were renewed, until ctx ends: the operator's
+// hold copies.
+func (s Site) FollowRenewals(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.Authority.Changed():
+			if err := s.Republish(ctx); err != nil {
+				s.Options.Logger.ErrorContext(ctx, "certificates were renewed, and the kubeconfigs of the data directory could not be written again; the next start does it",
+					"error", err)
+			}
+		}
+	}
+}
+
 // publishBreakGlass writes the way in that no authorizer can close. It is for the
 // operator of this directory alone, and nothing uses it by default.
 func (s Site) publishBreakGlass() error {

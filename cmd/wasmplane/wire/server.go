@@ -143,7 +143,7 @@ func (s *server) units() []run.Unit {
 	store := func(ctx context.Context) error {
 		return errors.Join(s.storage.wait(ctx), s.front.closeAudit(), s.storage.closeAll())
 	}
-	upkeep := append(s.storage.upkeep(), s.Authority.Run, s.followServers, s.spans.Run, s.releaseMemory, memory.Pace, s.follows.run,
+	upkeep := append(s.storage.upkeep(), s.Authority.Run, s.FollowRenewals, s.followServers, s.spans.Run, s.releaseMemory, memory.Pace, s.follows.run,
 		s.who.run, s.admit.run, s.offers.custom.Run)
 	return []run.Unit{
 		{Name: "store", Run: store},

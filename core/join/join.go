@@ -301,10 +301,13 @@ func checkVersions(ours, theirs string) error {
 // checkNetworks refuses a machine that is itself in the network of pods or Services:
 // what it sends to its neighbours would go to pods instead.
 func (c *Config) checkNetworks(m Member) error {
-	own := c.Networks
-	if own == nil {
+	var own []Network
+	for _, p := range c.Networks {
+		own = append(own, Network{Prefix: p})
+	}
+	if c.Networks == nil {
 		var err error
-		if own, err = interfaces(); err != nil {
+		if own, err = Interfaces(); err != nil {
 			return err
 		}
 	}
@@ -313,22 +316,45 @@ func (c *Config) checkNetworks(m Member) error {
 		if err != nil {
 			return fmt.Errorf("the server says that the network of %s is %q: %w", what, text, err)
 		}
-		for _, p := range own {
-			if i := slices.IndexFunc(theirs, p.Overlaps); i >= 0 {
-				return fmt.Errorf("this machine is in the network %s, which overlaps the cluster's network of %s, %s: what it sends there would not arrive; give the machine another network, or begin the cluster with others (cluster.podCIDR, cluster.serviceCIDR)", p, what, theirs[i])
-			}
+		if p, at := Overlap(own, theirs); at.IsValid() {
+			return fmt.Errorf("this machine is in the network %s, which overlaps the cluster's network of %s, %s: what it sends there would not arrive; give the machine another network, or begin the cluster with others (cluster.podCIDR, cluster.serviceCIDR)", p, what, at)
 		}
 	}
 	return nil
 }
 
-// interfaces are the networks of this machine, without those of containers.
-func interfaces() ([]netip.Prefix, error) {
+// Network is one that this machine is in.
+type Network struct {
+	netip.Prefix
+	// Interface that has an address in it; "" = the caller does not say.
+	Interface string
+}
+
+// String is the network, with its interface where that is known.
+func (n Network) String() string {
+	if n.Interface == "" {
+		return n.Prefix.String()
+	}
+	return n.Prefix.String() + " (" + n.Interface + ")"
+}
+
+// Overlap finds the first of a machine's networks that overlaps one of theirs; at is not valid where none does.
+func Overlap(own []Network, theirs []netip.Prefix) (n Network, at netip.Prefix) {
+	for _, n := range own {
+		if i := slices.IndexFunc(theirs, n.Overlaps); i >= 0 {
+			return n, theirs[i]
+		}
+	}
+	return Network{}, netip.Prefix{}
+}
+
+// Interfaces are the networks of this machine, without those of containers.
+func Interfaces() ([]Network, error) {
 	all, err := net.Interfaces()
 	if err != nil {
 		return nil, fmt.Errorf("look at this machine's networks: %w", err)
 	}
-	var out []netip.Prefix
+	var out []Network
 	for _, i := range all {
 		if strings.HasPrefix(i.Name, "wp") { // bridges of clusters, which an earlier join may have left
 			continue
@@ -339,7 +365,7 @@ func interfaces() ([]netip.Prefix, error) {
 		}
 		for _, a := range addrs {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLoopback() && (p.Addr().Is4() || !p.Addr().IsLinkLocalUnicast()) {
-				out = append(out, p.Masked())
+				out = append(out, Network{p.Masked(), i.Name})
 			}
 		}
 	}

@@ -47,6 +47,9 @@ func Open(ctx context.Context, o process.Options) (s Site, err error) {
 	if s.Services[0].Addr().Is6() && s.Advertise.Is4() {
 		return Site{}, fmt.Errorf("apiserver.listen: %s is IPv4, and pods reach the API by a Service of IPv6 (the first network of cluster.serviceCIDR): listen at an IPv6 address of this machine, or at all ([::]:%d)", s.Advertise, s.Port)
 	}
+	if err := s.checkNetworks(ctx); err != nil {
+		return Site{}, err
+	}
 	host, _, _ := net.SplitHostPort(s.Options.Config.APIServer.Listen)
 	hosts := append([]string{s.Advertise.String()}, s.Options.Config.APIServer.SubjectAltNames...)
 	if host != "" {

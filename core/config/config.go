@@ -124,13 +124,16 @@ type Configuration struct {
 	root *yaml.Node // of the document; nil where there is none
 }
 
-// Join is how this machine becomes a worker of a cluster of other machines (`wasmplane
-// join` without arguments). What is said of `node`, `proxy` and `dns` holds for it; the
+// Join is how this machine becomes a worker, or a further server, of a cluster of other machines
+// (`wasmplane join` without arguments). What is said of `node`, `proxy` and `dns` holds for it; the
 // cluster's name and networks come from its servers.
 type Join struct {
 	// Server is any server of the cluster, HOST or HOST:PORT. Later others are found by
 	// themselves. Empty: the command's argument.
 	Server string `yaml:"server"`
+	// AsServer: this machine becomes a further server, as by --server, and not a worker.
+	// That takes a token of `wasmplane token create --server`.
+	AsServer bool `yaml:"asServer"`
 	// TokenFile holds the token that `wasmplane token create` printed, which is needed
 	// until the machine has joined. Empty: --token-file, or WASMPLANE_TOKEN.
 	TokenFile string `yaml:"tokenFile"`

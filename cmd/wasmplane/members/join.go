@@ -40,10 +40,10 @@ kubelet, service proxy and DNS in one process. It stays in the foreground; Ctrl-
 leaves pods running. A machine that has joined needs no token any more: run
 wasmplane agent, or the same command, to carry on, and wasmplane down to leave.
 
-With --server it becomes a further server instead: it is given the cluster's keys, keeps
-the store together with the others, and does all that they do. That takes a token of
-wasmplane token create --server; wasmplane up carries on. Have three, or five: more
-than half must answer.
+With --server, or join.asServer in the configuration, it becomes a further server
+instead: it is given the cluster's keys, keeps the store together with the others, and
+does all that they do. That takes a token of wasmplane token create --server;
+wasmplane up carries on. Have three, or five: more than half must answer.
 
 The token is read from a file, from the standard input (--token-file -) or from
 the variable WASMPLANE_TOKEN; --token shows it to everybody who lists processes.`,
@@ -57,7 +57,7 @@ the variable WASMPLANE_TOKEN; --token shows it to everybody who lists processes.
 	c.Flags().StringVar(&by.file, "token-file", "", "`FILE` that holds the token; - is the standard input")
 	c.Flags().StringVar(&by.pin, "pin", "", "`PIN` of the cluster's authority (sha256:...), for a token without")
 	c.Flags().String("node-name", "", "`NAME` of the node (default: the host's name)")
-	c.Flags().BoolVar(&further, "server", false, "become a further server, by a token of token create --server")
+	c.Flags().BoolVar(&further, "server", false, "become a further server, by a token of token create --server (join.asServer)")
 	c.Flags().String("listen", "", "with --server: `HOST:PORT` of the API (default: the server's port, at all addresses)")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cfg, dir, release, err := work.Take(c.Flags())
@@ -68,6 +68,9 @@ the variable WASMPLANE_TOKEN; --token shows it to everybody who lists processes.
 		server := cfg.Join.Server
 		if len(args) == 1 {
 			server = args[0]
+		}
+		if !c.Flags().Changed("server") {
+			further = cfg.Join.AsServer
 		}
 		if further {
 			if err := s.joinServer(c.Context(), cfg, dir, server, by); err != nil {

@@ -473,9 +473,22 @@ func listenKubelet(ctx context.Context, c *config.Configuration) (net.Listener, 
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", c.Node.KubeletListen)
 	if err != nil {
-		return nil, fmt.Errorf("node.kubeletListen: %w; choose another port, or 0 for any", err)
+		return nil, fmt.Errorf("node.kubeletListen: %w%s; choose another port, or 0 for any", err, takenBy(c.Node.KubeletListen))
 	}
 	return l, nil
+}
+
+// takenBy says which process has the port of an address, where one has.
+func takenBy(address string) string {
+	_, text, _ := net.SplitHostPort(address)
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		return ""
+	}
+	if who := holder(port); who != "" {
+		return "; " + who + " listens at that port: stop it if it is another kubelet"
+	}
+	return ""
 }
 
 // setNetwork sets the pod network up once the node has its range, and has the node

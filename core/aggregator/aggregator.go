@@ -24,6 +24,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,6 +106,7 @@ type Aggregator struct {
 	checking    *controllers.Loop[string]
 	fetching    *controllers.Loop[string]
 	builtIn     map[string]bool // names of built-in APIServices that were registered at this start
+	begun       [3]chan struct{}
 
 	mu         sync.RWMutex
 	remotes    map[schema.GroupVersion]*Remote
@@ -136,6 +139,9 @@ func New(cfg Config) (*Aggregator, error) {
 		slices:      getter,
 		remotes:     map[schema.GroupVersion]*Remote{},
 	}
+	for i := range a.begun {
+		a.begun[i] = make(chan struct{})
+	}
 	if a.metrics, err = newMetrics(cfg.Metrics); err != nil {
 		return nil, err
 	}
@@ -154,6 +160,7 @@ func (a *Aggregator) loops() {
 		for _, gv := range a.cfg.BuiltIn {
 			a.registering.Add(nameOf(gv))
 		}
+		close(a.begun[0])
 	})
 
 	a.checking = controllers.NewLoop(env, "apiservice-availability", 2, a.check)
@@ -165,11 +172,41 @@ func (a *Aggregator) loops() {
 	a.checking.Watch(a.cfg.Informers.Discovery().V1().EndpointSlices().Informer(), controllers.EachObject(func(o metav1.Object) {
 		a.serviceChanged(o.GetNamespace(), o.GetLabels()[discoveryv1.LabelServiceName])
 	}))
-	a.checking.Beside(func(ctx context.Context) { a.again(ctx, a.checking, recheck) })
+	a.checking.Beside(func(ctx context.Context) {
+		close(a.begun[1])
+		a.again(ctx, a.checking, recheck)
+	})
 
 	a.fetching = controllers.NewLoop(env, "apiservice-discovery", 2, a.fetch)
 	a.fetching.Watch(a.apiServices, controllers.Changes(a.apiServiceChanged))
-	a.fetching.Beside(func(ctx context.Context) { a.again(ctx, a.fetching, refresh) })
+	a.fetching.Beside(func(ctx context.Context) {
+		close(a.begun[2])
+		a.again(ctx, a.fetching, refresh)
+	})
+}
+
+// Begun are closed once the parts of Run know every APIService and work: those that register
+// what is built in and defined, look whether other servers answer, and fetch what they serve.
+type Begun struct{ Registering, Checking, Fetching <-chan struct{} }
+
+// Begun tells when the parts of Run have begun to work. Run runs once.
+func (a *Aggregator) Begun() Begun { return Begun{a.begun[0], a.begun[1], a.begun[2]} }
+
+// Registered fails while built-in group versions have no APIService yet, and names them.
+func (a *Aggregator) Registered(context.Context) error {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	var missing []string
+	for _, gv := range a.cfg.BuiltIn {
+		if !a.builtIn[nameOf(gv)] {
+			missing = append(missing, nameOf(gv))
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return fmt.Errorf("not registered yet: %s", strings.Join(missing, ", "))
+	}
+	return nil
 }
 
 // again queues every APIService of another server from time to time: that the

@@ -37,7 +37,7 @@ func (s *Server) routes() *mux.Router {
 		h := probes.Handler(probe)
 		get("/"+probe, h)
 		get("/"+probe+"/", h)
-		get("/"+probe+"/{check}", h)
+		get("/"+probe+"/{check:.+}", h)
 	}
 	if s.cfg.Gatherer != nil {
 		get("/metrics", promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{}).ServeHTTP)

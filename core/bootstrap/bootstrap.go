@@ -95,6 +95,7 @@ func (c *Config) complete() error {
 type Bootstrap struct {
 	cfg     Config
 	ready   chan struct{}
+	fair    chan struct{}
 	masters *masters
 	// disagreed is the default ServiceCIDR of which was told that it is not the configuration's.
 	disagreed types.UID
@@ -105,11 +106,15 @@ func New(cfg Config) (*Bootstrap, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	return &Bootstrap{cfg: cfg, ready: make(chan struct{}), masters: newMasters(cfg)}, nil
+	return &Bootstrap{cfg: cfg, ready: make(chan struct{}), fair: make(chan struct{}), masters: newMasters(cfg)}, nil
 }
 
 // Ready is closed once everything is there and clients with roles can work.
 func (b *Bootstrap) Ready() <-chan struct{} { return b.ready }
+
+// Fair is closed once flow schemas and priority levels have been looked at for the first time.
+// Nothing waits for them: see keepFairness.
+func (b *Bootstrap) Fair() <-chan struct{} { return b.fair }
 
 // Run brings the cluster up to date, and then keeps this apiserver's address in
 // the `kubernetes` Service until ctx ends, when it takes the address out again.

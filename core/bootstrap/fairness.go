@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -25,10 +26,12 @@ const fairnessInterval = time.Minute
 func (b *Bootstrap) keepFairness(ctx context.Context) {
 	tick := time.NewTicker(fairnessInterval)
 	defer tick.Stop()
+	looked := sync.OnceFunc(func() { close(b.fair) })
 	for {
 		if err := b.fairness(ctx); err != nil && ctx.Err() == nil {
 			b.cfg.Log.WarnContext(ctx, "flow schemas and priority levels are not all in place; trying again", "error", err)
 		}
+		looked()
 		select {
 		case <-ctx.Done():
 			return

@@ -14,7 +14,6 @@ import (
 	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/object"
@@ -120,9 +119,6 @@ func (w *write) applyWith(ctx context.Context, fm ownership.Upstream, was runtim
 	if err := w.unmarshal(&patch.Object); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
-	if err := w.duplicates(ctx); err != nil {
-		return nil, err
-	}
 	if err := objectmeta.Bound(w.r.groupKind(), patch, current); err != nil { // before the field manager compares its entries
 		return nil, err
 	}
@@ -131,7 +127,7 @@ func (w *write) applyWith(ctx context.Context, fm ownership.Upstream, was runtim
 		// Unknown fields and the like come as plain errors; conflicts as API ones.
 		return nil, badObject(err)
 	}
-	return next, nil
+	return next, w.duplicates(ctx) // after what the apply itself is refused for, as upstream
 }
 
 func (w *write) unmarshal(into *map[string]any) error {
@@ -154,6 +150,6 @@ func (w *write) duplicates(ctx context.Context) error {
 	case w.opts.Validation == metav1.FieldValidationStrict:
 		return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", err))
 	}
-	warning.AddWarning(ctx, "", err.Error())
+	warnStrict(ctx, []error{err})
 	return nil
 }

@@ -180,9 +180,17 @@ func (w *write) decodeStrict(data []byte, mediaType string) (o runtime.Object, s
 	return o, nil, err
 }
 
+// warnStrict warns of unknown and duplicate fields. What is wrong with a body in YAML comes
+// in one error of several lines, of which each is a warning: none can have a line's end.
 func warnStrict(ctx context.Context, errs []error) {
 	for _, err := range errs {
-		warning.AddWarning(ctx, "", err.Error())
+		text := err.Error()
+		for _, prefix := range []string{"yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"} {
+			text = strings.TrimPrefix(text, prefix)
+		}
+		for line := range strings.Lines(text) {
+			warning.AddWarning(ctx, "", strings.TrimSpace(line))
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -179,6 +180,12 @@ func health(mux *http.ServeMux, name string, checks []Check) {
 func answer(w http.ResponseWriter, r *http.Request, name string, checks []Check, without []string) {
 	var lines strings.Builder
 	failed := false
+	var unknown []string
+	for _, name := range without {
+		if !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == name }) {
+			unknown = append(unknown, strconv.Quote(name))
+		}
+	}
 	for _, c := range checks {
 		switch {
 		case slices.Contains(without, c.Name):
@@ -189,6 +196,10 @@ func answer(w http.ResponseWriter, r *http.Request, name string, checks []Check,
 		default:
 			fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
 		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		fmt.Fprintf(&lines, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(slices.Compact(unknown), ","))
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -26,7 +26,7 @@ var decisions = []decision{
 	{why: "the two have other addresses and keys", at: `serverAddress|jwks_uri|^body$`, request: `/api|openid|YAML|protobuf`, story: `what is published|people|odd reads`},
 	{why: "the administrators' binding has another name", at: `status\.reason$`, ours: `wasmplane:cluster-admins`},
 	{why: "the certificates differ", at: `credential-id`},
-	{why: "health checks are named after what is checked, which is built in another way", at: `^body$`, request: `/(healthz|livez|readyz)`},
+	{why: "what is checked here alone is among the health checks too, and hooks that stand for nothing here are not", at: `^body$`, request: `/(healthz|livez|readyz)\?verbose`},
 	{why: "health checks and errors in text can't be taken for pages", at: `^header$`, ours: `nosniff`},
 	{why: "health answers of either are not to be kept, whatever a single one says", at: `^header$`, upstream: `^Cache-Control: no-cache, private$`},
 	{why: "flow schemas' conditions are written whenever the server gets to it", request: `FlowSchema`, at: `status\.conditions|managedFields`},
@@ -91,7 +91,6 @@ var decisions = []decision{
 	{why: "of what there is before the first request each server has its own", request: `GET /(api/v1/(endpoints|services|configmaps)|apis/(discovery|networking|coordination).*)$`, at: `^body\.items`},
 
 	{why: "what is deprecated is called so whatever is asked of it", at: `^header$`, ours: `is deprecated in`},
-	{why: "an apply that is refused has no further warnings", story: `patches`, at: `^header$`, upstream: `already set in map`},
 	{why: "a patch that is no object is no patch", story: `patches`, at: `^body\.message$`, ours: `^invalid JSON document$`},
 
 	{why: "several bounds of a LimitRange that are broken are told in no order", story: `admission`, request: `outside of ranges`, at: `message$`, ours: `maximum`, upstream: `maximum`, sometimes: true},

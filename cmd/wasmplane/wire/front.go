@@ -20,9 +20,11 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/readiness"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/whyapi"
 	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/apiserver"
+	"github.com/wasmplane/wasmplane/core/apiserver/health"
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/config"
@@ -41,7 +43,7 @@ type front struct {
 }
 
 func newFront(ctx context.Context, b base, st *storage, who *authentication, may *authorization, r *resources,
-	tracer oteltrace.Tracer, trials func() whyapi.Trials,
+	tracer oteltrace.Tracer, trials func() whyapi.Trials, checks []health.Check,
 ) (_ *front, err error) {
 	serving, err := b.Authority.APIServer()
 	if err != nil {
@@ -89,7 +91,7 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 		Fairness:  f.fairness,
 		MaxReads:  c.MaxRequestsInFlight,
 		MaxWrites: c.MaxMutatingRequestsInFlight,
-		Checks:    st.readiness(),
+		Checks:    checks,
 		Metrics:   b.metrics,
 		Gatherer:  prometheus.Gatherers{b.metrics, legacyregistry.DefaultGatherer},
 		Logger:    b.Options.Logger,
@@ -165,10 +167,11 @@ func (f *front) closeAudit() error {
 }
 
 // runFairness follows FlowSchemas and priority levels until ctx ends.
-func (f *front) runFairness(ctx context.Context) error {
+func (f *front) runFairness(ctx context.Context, begun *readiness.Milestone) error {
 	if !run.Await(ctx, f.Ready()) {
 		return nil
 	}
+	begun.Reach()
 	if f.fairness == nil {
 		<-ctx.Done()
 		return nil

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/readiness"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -18,9 +19,10 @@ import (
 const repairEvery = 3 * time.Minute
 
 // repairServices keeps claims of cluster IPs and node ports in step with Services.
-func (r *resources) repairServices(b base, begun <-chan struct{}) func(context.Context) error {
+func (r *resources) repairServices(b base, begun <-chan struct{}, working *readiness.Milestone) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if run.Await(ctx, begun) {
+			working.Reach()
 			r.registries.RepairServices(ctx, serviceCluster{b.internal.Kube}, repairEvery)
 		}
 		return nil

@@ -5,6 +5,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"time"
 
@@ -15,8 +16,10 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/profiles"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/readiness"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/site"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/whyapi"
+	"github.com/wasmplane/wasmplane/core/apiserver/health"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/dns/announce"
 	"github.com/wasmplane/wasmplane/core/pki"
@@ -42,6 +45,7 @@ type server struct {
 	boot    *bootstrap.Bootstrap
 	backups *backup.Scheduled // nil = none are taken
 	started time.Time
+	start   readiness.Start
 	// addressed is closed once it is settled which server has the virtual address.
 	addressed chan struct{}
 }
@@ -52,11 +56,13 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	if o.Config, err = hardened.Apply(o.Config, o.Dir); err != nil {
 		return nil, err
 	}
+	log := health.WatchLog(o.Logger.Handler(), nil)
+	o.Logger = slog.New(log.Handler())
 	at, err := site.Open(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{started: time.Now(), addressed: make(chan struct{})}
+	s := &server{started: time.Now(), start: readiness.NewStart(), addressed: make(chan struct{})}
 	if s.base, err = newBase(at); err != nil {
 		return nil, err
 	}
@@ -89,10 +95,14 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	if s.offers, err = newResources(ctx, s.base, s.storage, s.plugins.Plugins, s.may, s.admit, tracer); err != nil {
 		return nil, err
 	}
-	if s.front, err = newFront(ctx, s.base, s.storage, s.who, s.may, s.offers, tracer, s.trials(points)); err != nil {
+	if s.boot, err = newBootstrap(s.base); err != nil {
 		return nil, err
 	}
-	if s.boot, err = newBootstrap(s.base); err != nil {
+	checks := readiness.Server{
+		Start: s.start, Boot: s.boot, Remotes: s.offers.remotes, Shared: s.informers, Cache: s.storage.cache.Ready(), Defined: s.offers.custom.Ready(),
+		Store: s.storage.answers, Room: s.storage.room, Sealed: s.storage.sealed, Log: log,
+	}.Checks()
+	if s.front, err = newFront(ctx, s.base, s.storage, s.who, s.may, s.offers, tracer, s.trials(points), checks); err != nil {
 		return nil, err
 	}
 	s.local.use(s.front.LocalHandler())
@@ -144,7 +154,7 @@ func (s *server) units() []run.Unit {
 		return errors.Join(s.storage.wait(ctx), s.front.closeAudit(), s.storage.closeAll())
 	}
 	upkeep := append(s.storage.upkeep(), s.Authority.Run, s.FollowRenewals, s.followServers, s.spans.Run, s.releaseMemory, memory.Pace, s.follows.run,
-		s.who.run, s.admit.run, s.offers.custom.Run)
+		s.who.run, s.start.Admission.Before(s.admit.run), s.offers.custom.Run)
 	return []run.Unit{
 		{Name: "store", Run: store},
 		{Name: "watch cache", Run: run.Parallel(upkeep...), Ready: s.storage.cache.Ready()},
@@ -153,8 +163,8 @@ func (s *server) units() []run.Unit {
 		{Name: process.Parts.APIServer.Name, Run: s.serve, Ready: s.front.Ready()},
 		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.markVersion, s.followAuthority, s.watchCertificates,
 			s.compareClocks, s.migrateStorage, s.takeBackups, s.applyManifests, s.offers.remotes.Run,
-			s.offers.definitions.Run, s.offers.usage.Run,
-			s.offers.repairServices(s.base, begun)), Ready: begun},
+			s.start.Definitions.Before(s.offers.definitions.Run), s.offers.usage.Run,
+			s.offers.repairServices(s.base, begun, s.start.Repairs)), Ready: begun},
 		{Name: "virtual address", Run: s.holdVirtualAddress, Ready: s.addressed},
 		{Name: "plugin objects", Run: s.plugins.follow(s.base, begun), Ready: s.plugins.objects.Ready()},
 		{Name: "policy scan", Run: s.scanPolicies},
@@ -178,11 +188,13 @@ func (s *server) serve(ctx context.Context) error {
 		return nil
 	}
 	s.plugins.expect(ctx, s.base)
-	return run.Parallel(s.front.Run, s.front.runFairness, func(ctx context.Context) error {
+	fairness := func(ctx context.Context) error { return s.front.runFairness(ctx, s.start.Fairness) }
+	return run.Parallel(s.front.Run, fairness, func(ctx context.Context) error {
 		if !run.Await(ctx, s.front.Ready()) {
 			return nil
 		}
 		s.informers.Start(ctx.Done())
+		s.start.Informers.Reach()
 		s.may.readRoles(ctx, s.base)
 		<-ctx.Done()
 		s.informers.Shutdown()

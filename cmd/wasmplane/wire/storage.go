@@ -12,7 +12,6 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/site"
 	"github.com/wasmplane/wasmplane/core/api/storagekey"
-	"github.com/wasmplane/wasmplane/core/apiserver/health"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/encryption"
@@ -197,29 +196,8 @@ func (s *storage) upkeep() []func(context.Context) error {
 	return work
 }
 
-// readiness is what /readyz asks.
-func (s *storage) readiness() []health.Check {
-	checks := []health.Check{
-		{Name: "etcd", Check: s.checkStore},
-		{Name: "watch-cache", Check: s.checkCache},
-		{Name: "store-space", Check: s.room.Check, Advisory: true},
-	}
-	if s.sealed != nil {
-		checks = append(checks, health.Check{Name: "kms-providers", Check: s.sealed.Check})
-	}
-	return checks
-}
-
-func (s *storage) checkStore(ctx context.Context) error {
+// answers says whether the store does.
+func (s *storage) answers(ctx context.Context) error {
 	_, err := s.store.Revision(ctx)
 	return err
-}
-
-func (s *storage) checkCache(context.Context) error {
-	select {
-	case <-s.cache.Ready():
-		return nil
-	default:
-		return errors.New("the watch cache is still loading")
-	}
 }

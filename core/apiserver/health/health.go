@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package health serves the probes of a server, /livez, /readyz and /healthz: whether
-// all is well, in a line for each check. Why something is not is for the log, because
-// the pages are open to everybody.
+// all is well, in a line for each check, in upstream's words. Checks have upstream's
+// names where the same thing is checked. Why something is not well is for the log, and
+// for those who may ask for a single check, because the pages of all checks are open
+// to everybody.
 package health
 
 import (
@@ -11,6 +13,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -21,14 +26,31 @@ const checkTimeout = 5 * time.Second
 
 // Check is one thing that has to be well.
 type Check struct {
+	// Name by which it is asked for alone and excluded. It may contain slashes.
 	Name string
 	// Check answers nil when all is well. It must return soon.
 	Check func(ctx context.Context) error
-	// Live: a failure makes /livez fail too, so that a supervisor restarts us.
+	// Live: a failure makes /livez fail too, so that a supervisor restarts us. A failure of
+	// any other check is told at /livez, and does not fail it: a restart would not mend it.
 	Live bool
-	// Advisory: a failure is told, and fails no probe but /readyz/NAME, because who is
-	// taken out of a balancer cannot be mended through it.
+	// ReadyOnly: it is asked at /readyz alone.
+	ReadyOnly bool
+	// Advisory: a failure is told, and fails no probe but that of the check alone, because
+	// who is taken out of a balancer cannot be mended through it.
 	Advisory bool
+}
+
+// Started is a check of a part of the server's start, which upstream does in a hook of
+// this name: it fails until done is closed. Until then a server is not ready.
+func Started(hook string, done <-chan struct{}) Check {
+	return Check{Name: "poststarthook/" + hook, Check: func(context.Context) error {
+		select {
+		case <-done:
+			return nil
+		default:
+			return fmt.Errorf("the part of the start that %s stands for is not done yet", hook)
+		}
+	}}
 }
 
 // Probes serves them. Every field is needed.
@@ -41,70 +63,107 @@ type Probes struct {
 	Log     *slog.Logger
 }
 
-// Handler serves one of /livez, /readyz and /healthz: "ok", or with ?verbose and
-// on failure a line for each check. ?exclude=NAME leaves one out. What an advisory
-// check finds stands in its line, and fails /readyz/NAME, but not the probe.
+// Handler serves one of /livez, /readyz and /healthz, and PROBE/CHECK for each check.
+//
+// The probe answers "ok", or with ?verbose and on failure a line for each check.
+// ?exclude=NAME leaves one out. A check alone answers "ok", or what is wrong: asking
+// for it is a right of its own.
 func (p *Probes) Handler(probe string) http.HandlerFunc {
+	checks := p.checks(probe)
 	return func(w http.ResponseWriter, req *http.Request) {
 		ctx, cancel := context.WithTimeout(req.Context(), checkTimeout)
 		defer cancel()
+		w.Header().Set("Cache-Control", "no-cache, private")
+		if name := mux.Vars(req)["check"]; name != "" {
+			p.one(ctx, w, probe, checks, name)
+			return
+		}
 		query := req.URL.Query()
-		excluded := map[string]bool{}
-		for _, name := range query["exclude"] {
-			excluded[name] = true
-		}
-		checks := p.checks(probe)
-		only := mux.Vars(req)["check"]
-		if only != "" {
-			checks = pick(checks, only)
-			if checks == nil {
-				http.Error(w, "404 page not found", http.StatusNotFound)
-				return
-			}
-		}
-		var lines bytes.Buffer
-		failed := 0
-		for _, c := range checks {
-			switch {
-			case excluded[c.Name]:
-				fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.Name)
-			default:
-				err := c.Check(ctx)
-				p.Observe(c.Name, probe, err)
-				if err != nil {
-					// The cause is for the log: this page is open to everybody.
-					p.Log.WarnContext(ctx, "a health check failed", "check", c.Name, "error", err)
-				}
-				switch {
-				case err == nil:
-					fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
-				case c.Advisory && only == "":
-					fmt.Fprintf(&lines, "[-]%s failed: reason withheld; the server serves nevertheless\n", c.Name)
-				default:
-					fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
-					failed++
-				}
-			}
+		lines, failed := p.all(ctx, probe, checks, query["exclude"])
+		if failed {
+			http.Error(w, fmt.Sprintf("%s%s check failed", lines, probe), http.StatusInternalServerError)
+			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Cache-Control", "no-cache, private")
-		switch _, verbose := query["verbose"]; {
-		case failed > 0:
-			w.WriteHeader(http.StatusInternalServerError)
-			fmt.Fprintf(w, "%s%s check failed\n", lines.Bytes(), probe)
-		case verbose:
-			fmt.Fprintf(w, "%s%s check passed\n", lines.Bytes(), probe)
-		default:
+		if _, verbose := query["verbose"]; !verbose {
 			fmt.Fprint(w, "ok")
+			return
 		}
+		fmt.Fprintf(w, "%s%s check passed\n", lines, probe)
 	}
 }
 
+// one answers for a single check.
+func (p *Probes) one(ctx context.Context, w http.ResponseWriter, probe string, checks []Check, name string) {
+	at := slices.IndexFunc(checks, func(c Check) bool { return c.Name == name })
+	if at < 0 {
+		http.Error(w, "404 page not found", http.StatusNotFound)
+		return
+	}
+	err := checks[at].Check(ctx)
+	p.Observe(name, probe, err)
+	if err != nil {
+		http.Error(w, "internal server error: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	fmt.Fprint(w, "ok")
+}
+
+// all asks all checks but those that are excluded.
+func (p *Probes) all(ctx context.Context, probe string, checks []Check, excluded []string) (lines []byte, failed bool) {
+	var out bytes.Buffer
+	unknown := map[string]bool{}
+	for _, name := range excluded {
+		unknown[name] = true
+	}
+	for _, c := range checks {
+		if slices.Contains(excluded, c.Name) {
+			delete(unknown, c.Name)
+			fmt.Fprintf(&out, "[+]%s excluded: ok\n", c.Name)
+			continue
+		}
+		err := c.Check(ctx)
+		p.Observe(c.Name, probe, err)
+		if err == nil {
+			fmt.Fprintf(&out, "[+]%s ok\n", c.Name)
+			continue
+		}
+		if c.Name != LogName { // it would hold up this answer too
+			p.Log.WarnContext(ctx, "a health check failed", "check", c.Name, "probe", probe, "error", err)
+		}
+		switch {
+		case probe == "livez" && !c.Live:
+			fmt.Fprintf(&out, "[-]%s failed: reason withheld; a restart would not mend it\n", c.Name)
+		case c.Advisory:
+			fmt.Fprintf(&out, "[-]%s failed: reason withheld; the server serves nevertheless\n", c.Name)
+		default:
+			fmt.Fprintf(&out, "[-]%s failed: reason withheld\n", c.Name)
+			failed = true
+		}
+	}
+	if len(unknown) > 0 {
+		fmt.Fprintf(&out, "warn: some health checks cannot be excluded: no matches for %s\n", quoted(unknown))
+	}
+	return out.Bytes(), failed
+}
+
+func quoted(names map[string]bool) string {
+	list := make([]string, 0, len(names))
+	for name := range names {
+		list = append(list, strconv.Quote(name))
+	}
+	slices.Sort(list)
+	return strings.Join(list, ",")
+}
+
+// checks are those of a probe in their order, upstream's.
 func (p *Probes) checks(probe string) []Check {
 	checks := []Check{{Name: "ping", Live: true, Check: func(context.Context) error { return nil }}}
 	for _, c := range p.Checks {
-		if c.Live || probe != "livez" {
+		if !c.ReadyOnly || probe == "readyz" {
 			checks = append(checks, c)
 		}
 	}
@@ -112,13 +171,4 @@ func (p *Probes) checks(probe string) []Check {
 		checks = append(checks, Check{Name: "shutdown", Check: p.Stopping})
 	}
 	return checks
-}
-
-func pick(checks []Check, name string) []Check {
-	for _, c := range checks {
-		if c.Name == name {
-			return []Check{c}
-		}
-	}
-	return nil
 }

@@ -278,7 +278,7 @@ func TestComponentsWorkWithTheirOwnRights(t *testing.T) {
 		"system:serviceaccount:kube-system:job-controller", "system:serviceaccount:kube-system:endpointslice-controller",
 		"system:serviceaccount:kube-system:namespace-controller", "system:serviceaccount:kube-system:service-account-controller",
 		"system:serviceaccount:kube-system:root-ca-cert-publisher", "system:serviceaccount:kube-system:generic-garbage-collector",
-		"system:serviceaccount:kube-system:node-controller",
+		"system:serviceaccount:kube-system:node-controller", trustPublisher,
 	} {
 		if len(rights[name]) == 0 {
 			t.Errorf("nothing was asked as %s: either it has no work, or it works under another's name", name)
@@ -304,6 +304,44 @@ func TestComponentsWorkWithTheirOwnRights(t *testing.T) {
 			}
 			if !rights[own.user][r] {
 				t.Errorf("role %s gives %q, which %s did not use", own.role, r, own.user)
+			}
+		}
+	}
+}
+
+// trustPublisher publishes the authorities of the API servers' certificates.
+const trustPublisher = "system:serviceaccount:kube-system:kube-apiserver-serving-clustertrustbundle-publisher"
+
+// What is done once in a year, or only after somebody's mistake, is in no day's audit log.
+func TestRareWorkHasItsRights(t *testing.T) {
+	t.Parallel()
+	policy := bootstrap.Policy()
+	components := map[string]bootstrap.Component{}
+	for _, c := range bootstrap.Components("here") {
+		components[c.User.GetName()] = c
+	}
+	for name, needed := range map[string][]right{
+		"system:serviceaccount:kube-system:legacy-service-account-token-cleaner": {
+			{"get", "", "configmaps"}, {"patch", "", "secrets"}, {"delete", "", "secrets"},
+		},
+		trustPublisher: {
+			{"create", "certificates.k8s.io", "clustertrustbundles"}, {"update", "certificates.k8s.io", "clustertrustbundles"},
+			{"delete", "certificates.k8s.io", "clustertrustbundles"}, {"attest", "certificates.k8s.io", "signers"},
+		},
+	} {
+		c, ok := components[name]
+		if !ok {
+			t.Errorf("%s has no role", name)
+			continue
+		}
+		for _, r := range needed {
+			if !granted(policy, c, r) {
+				t.Errorf("%s needs %q, which no role gives it", c.Name, r)
+			}
+		}
+		for _, r := range []right{{"get", "", "secrets"}, {"create", "", "pods"}, {"create", "", "serviceaccounts/token"}} {
+			if granted(policy, c, r) {
+				t.Errorf("%s is given %q, which it does not need", c.Name, r)
 			}
 		}
 	}
@@ -363,16 +401,21 @@ func TestOneRightTooFew(t *testing.T) {
 	for i, c := range []struct {
 		user, role string
 		without    right
+		provoke    func(context.Context) error // nil = the day of a cluster needs the right
 	}{
-		{"system:kube-scheduler", "system:kube-scheduler", right{"create", "", "pods/binding"}},
-		{account("deployment-controller"), "system:controller:deployment-controller", right{"create", "apps", "replicasets"}},
-		{account("replicaset-controller"), "system:controller:replicaset-controller", right{"create", "", "pods"}},
-		{account("job-controller"), "system:controller:job-controller", right{"update", "batch", "jobs/status"}},
-		{account("endpointslice-controller"), "system:controller:endpointslice-controller", right{"create", "discovery.k8s.io", "endpointslices"}},
-		{account("service-account-controller"), "system:controller:service-account-controller", right{"create", "", "serviceaccounts"}},
-		{account("root-ca-cert-publisher"), "system:controller:root-ca-cert-publisher", right{"create", "", "configmaps"}},
-		{account("namespace-controller"), "system:controller:namespace-controller", right{"update", "", "namespaces/finalize"}},
-		{account("generic-garbage-collector"), "system:controller:generic-garbage-collector", right{"delete", "apps", "replicasets"}},
+		{"system:kube-scheduler", "system:kube-scheduler", right{"create", "", "pods/binding"}, nil},
+		{account("deployment-controller"), "system:controller:deployment-controller", right{"create", "apps", "replicasets"}, nil},
+		{account("replicaset-controller"), "system:controller:replicaset-controller", right{"create", "", "pods"}, nil},
+		{account("job-controller"), "system:controller:job-controller", right{"update", "batch", "jobs/status"}, nil},
+		{account("endpointslice-controller"), "system:controller:endpointslice-controller", right{"create", "discovery.k8s.io", "endpointslices"}, nil},
+		{account("service-account-controller"), "system:controller:service-account-controller", right{"create", "", "serviceaccounts"}, nil},
+		{account("root-ca-cert-publisher"), "system:controller:root-ca-cert-publisher", right{"create", "", "configmaps"}, nil},
+		{account("namespace-controller"), "system:controller:namespace-controller", right{"update", "", "namespaces/finalize"}, nil},
+		{account("generic-garbage-collector"), "system:controller:generic-garbage-collector", right{"delete", "apps", "replicasets"}, nil},
+		{
+			trustPublisher, "system:controller:kube-apiserver-serving-clustertrustbundle-publisher",
+			right{"create", "certificates.k8s.io", "clustertrustbundles"}, w.loseTrustBundles,
+		},
 	} {
 		t.Run(strings.TrimPrefix(c.user, "system:serviceaccount:kube-system:"), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), harness.Patience/2)
@@ -380,6 +423,11 @@ func TestOneRightTooFew(t *testing.T) {
 			giveBack := w.takeAway(ctx, t, c.role, c.user, c.without)
 			defer giveBack()
 			namespace := fmt.Sprintf("few-%d", i)
+			if c.provoke != nil {
+				if err := c.provoke(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
 			told := make(chan error, 1)
 			go func() { told <- w.story(ctx, namespace) }() // ends with ctx
 			if err := w.eventually(ctx, func() bool { return w.refused(c.user, c.without) }); err != nil {
@@ -408,6 +456,12 @@ func TestOneRightTooFew(t *testing.T) {
 			t.Errorf("%s never missed %q: %v", name, r, err)
 		}
 	})
+}
+
+// loseTrustBundles deletes what is published of the API servers' authorities.
+func (w *watched) loseTrustBundles(ctx context.Context) error {
+	return w.client.CertificatesV1().ClusterTrustBundles().DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{FieldSelector: "spec.signerName=kubernetes.io/kube-apiserver-serving"})
 }
 
 // refused says whether the audit log has a refusal of the right.

@@ -101,7 +101,8 @@ func TestFieldsThatAreUnknownOrThereTwice(t *testing.T) {
 			}
 			resp, body = send(c.method, with("dryRun=All&fieldValidation=Strict"), c.media, c.body)
 			if resp.StatusCode < 400 || !strings.Contains(body, c.refusal) || len(resp.Header.Values("Warning")) > 0 {
-				t.Errorf("strictly: %d with warnings %q, expected a refusal with %q:\n%s", resp.StatusCode, resp.Header.Values("Warning"), c.refusal, body)
+				t.Errorf("strictly: %d with warnings %q, expected a refusal with %q:\n%s",
+					resp.StatusCode, resp.Header.Values("Warning"), c.refusal, body)
 			}
 		})
 	}

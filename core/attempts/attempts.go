@@ -181,7 +181,8 @@ func (l *Ledger) Refused(ctx context.Context, a Attempt) {
 		again = fmt.Sprintf(" (%d more since this was told last)", repeated)
 	}
 	o := a.Subject.Object
-	l.cfg.Logger.WarnContext(ctx, "an attempt was refused", "attempt", string(a.Kind), "reason", reason, "user", a.Subject.User, "kind", o.Kind,
+	l.cfg.Logger.WarnContext(ctx, "an attempt was refused",
+		"attempt", string(a.Kind), "reason", reason, "user", a.Subject.User, "kind", o.Kind,
 		"namespace", o.Namespace, "name", o.Name, "detail", a.Detail+again)
 	if event != nil && a.Event != "" && o.Name != "" {
 		event(o, corev1.EventTypeWarning, EventReason, cut(a.Event)+again)

@@ -167,7 +167,9 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k := &Kubelet{
-		parts:  &parts{cfg: cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds, room: fit.NewRoom(cfg.ReservedTCPPorts, cfg.ReservedUDPPorts)},
+		parts: &parts{
+			cfg: cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds, room: fit.NewRoom(cfg.ReservedTCPPorts, cfg.ReservedUDPPorts),
+		},
 		leases: cfg.Leases, ready: make(chan struct{}), joined: make(chan struct{}), workers: map[types.UID]*worker{},
 		static: newStatics(),
 	}

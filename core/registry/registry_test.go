@@ -140,7 +140,9 @@ func (s *steppedStore) Put(ctx context.Context, key string, value []byte, expect
 	return s.PutFenced(ctx, key, value, expect, ttl, store.Fences{})
 }
 
-func (s *steppedStore) PutFenced(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration, f store.Fences) (int64, error) {
+func (s *steppedStore) PutFenced(
+	ctx context.Context, key string, value []byte, expect int64, ttl time.Duration, f store.Fences,
+) (int64, error) {
 	s.puts.Add(1)
 	if s.fails != nil {
 		return 0, s.fails

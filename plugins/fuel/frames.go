@@ -98,7 +98,8 @@ func (m *module) measureFrames() error {
 // makes the module one.
 func (m *module) affordable(i uint32, f *facts, one, all uint64) error {
 	if f.table > maxTargets {
-		return wasm.OverLimit("targets of a br_table", "%d targets of a br_table in function %d: at most %d are allowed", f.table, m.imported+i, maxTargets)
+		return wasm.OverLimit("targets of a br_table",
+			"%d targets of a br_table in function %d: at most %d are allowed", f.table, m.imported+i, maxTargets)
 	}
 	limit, spent := m.opts.FunctionCost, one
 	if one <= limit {

@@ -313,7 +313,8 @@ func (m *module) readBodies() error {
 	for i := uint32(0); i < n && r.Err == nil; i++ {
 		size := r.U32()
 		if size > m.opts.BodyBytes {
-			return wasm.OverLimit("bytes of a function", "function %d has a body of %d bytes: at most %d are allowed", m.imported+i, size, m.opts.BodyBytes)
+			return wasm.OverLimit("bytes of a function",
+				"function %d has a body of %d bytes: at most %d are allowed", m.imported+i, size, m.opts.BodyBytes)
 		}
 		at := r.Pos
 		body := r.Bytes(size)

@@ -58,7 +58,10 @@ func (e *Entry) checkCEL(n *yaml.Node, path string) error {
 		{"grants", "expressions (cel) call no host functions", reflect.ValueOf(e.Grants).IsZero()},
 		{"limits", "of expressions (cel) only limits.deadline is bounded; what they may cost is fixed, as for Kubernetes' own policies", limits == Limits{}},
 		{"isolation", "expressions (cel) keep nothing between calls: leave isolation out", e.Isolation != PerCall},
-		{"abi", fmt.Sprintf("a policy in expressions says for whom it was written: expected %s, found %q", Gatekeeper, e.ABI), e.ABI == Gatekeeper},
+		{
+			"abi", fmt.Sprintf("a policy in expressions says for whom it was written: expected %s, found %q", Gatekeeper, e.ABI),
+			e.ABI == Gatekeeper,
+		},
 		{
 			"points", "expressions (cel) take part in admission.validate only",
 			len(e.Points) == 0 || slices.Equal(e.Points, []string{string(abi.AdmissionValidate)}),

@@ -178,8 +178,8 @@ func (r *registry) module(ctx context.Context) (*Module, error) {
 		return nil, err
 	}
 	if layer.Size > limit {
-		return nil, &limitError{"fetch.maxSize", fmt.Sprintf("fetch %s: the module has %d bytes: at most %d are allowed (fetch.maxSize)", r.entry.Source,
-			layer.Size, limit)}
+		return nil, &limitError{"fetch.maxSize", fmt.Sprintf("fetch %s: the module has %d bytes: at most %d are allowed (fetch.maxSize)",
+			r.entry.Source, layer.Size, limit)}
 	}
 	m := &Module{Digest: layer.Digest.String(), Manifest: digest}
 	if r.entry.Digest != "" && m.Digest != r.entry.Digest {

@@ -27,8 +27,8 @@ const attempt = 3 * time.Second
 // otherwise, and where it does not answer through others, which connects to another server of the
 // cluster; nil = there is none. dial is for requests, and proxy for exec, attach and port-forward,
 // whose clients connect by themselves and know no other way around the network.
-func First(socket, server string, others func(ctx context.Context, network, address string) (net.Conn, error)) (dial func(ctx context.Context,
-	network, address string) (net.Conn, error), proxy func(*http.Request) (*url.URL, error),
+func First(socket, server string, others func(ctx context.Context, network, address string) (net.Conn, error)) (
+	dial func(ctx context.Context, network, address string) (net.Conn, error), proxy func(*http.Request) (*url.URL, error),
 ) {
 	dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if conn, err := Dial(ctx, socket); err == nil {

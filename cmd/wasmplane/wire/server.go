@@ -99,7 +99,8 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 		return nil, err
 	}
 	checks := readiness.Server{
-		Start: s.start, Boot: s.boot, Remotes: s.offers.remotes, Shared: s.informers, Cache: s.storage.cache.Ready(), Defined: s.offers.custom.Ready(),
+		Start: s.start, Boot: s.boot, Remotes: s.offers.remotes, Shared: s.informers,
+		Cache: s.storage.cache.Ready(), Defined: s.offers.custom.Ready(),
 		Store: s.storage.answers, Room: s.storage.room, Sealed: s.storage.sealed, Log: log,
 	}.Checks()
 	if s.front, err = newFront(ctx, s.base, s.storage, s.who, s.may, s.offers, tracer, s.trials(points), checks); err != nil {
@@ -153,8 +154,8 @@ func (s *server) units() []run.Unit {
 	store := func(ctx context.Context) error {
 		return errors.Join(s.storage.wait(ctx), s.front.closeAudit(), s.storage.closeAll())
 	}
-	upkeep := append(s.storage.upkeep(), s.Authority.Run, s.FollowRenewals, s.followServers, s.spans.Run, s.releaseMemory, memory.Pace, s.follows.run,
-		s.who.run, s.start.Admission.Before(s.admit.run), s.offers.custom.Run)
+	upkeep := append(s.storage.upkeep(), s.Authority.Run, s.FollowRenewals, s.followServers, s.spans.Run, s.releaseMemory,
+		memory.Pace, s.follows.run, s.who.run, s.start.Admission.Before(s.admit.run), s.offers.custom.Run)
 	return []run.Unit{
 		{Name: "store", Run: store},
 		{Name: "watch cache", Run: run.Parallel(upkeep...), Ready: s.storage.cache.Ready()},

@@ -138,7 +138,8 @@ func TestImagesCountByTheirSpreadOverTheCluster(t *testing.T) {
 	cache.SetNode(node("b", "big:1"))
 	cache.RemoveNode("a")
 	cache.RemoveNode("c")
-	if now := cache.Snapshot(); before != 2 || snap.NodesWith("big:1") != 2 || now.NodesWith("big:1") != 1 || now.NodesWith("data:latest") != 0 {
+	now := cache.Snapshot()
+	if before != 2 || snap.NodesWith("big:1") != 2 || now.NodesWith("big:1") != 1 || now.NodesWith("data:latest") != 0 {
 		t.Errorf("%d nodes, then %d, and now %d", before, snap.NodesWith("big:1"), now.NodesWith("big:1"))
 	}
 }

@@ -160,7 +160,9 @@ func (s *Store) swap(ctx context.Context, key string, expect int64, op clientv3.
 	return 0, conflict
 }
 
-func (s *Store) swapOnce(ctx context.Context, key string, expect int64, op clientv3.Op, f store.Fences) (int64, *store.ConflictError, error) {
+func (s *Store) swapOnce(
+	ctx context.Context, key string, expect int64, op clientv3.Op, f store.Fences,
+) (int64, *store.ConflictError, error) {
 	conditions, ops := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", expect)}, []clientv3.Op{op}
 	for fence, seen := range f.Seen {
 		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(fence), "=", seen))

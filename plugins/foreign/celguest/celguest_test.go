@@ -55,7 +55,8 @@ func TestExpressionsDecide(t *testing.T) {
 		{
 			"all that is wrong, with what it is about",
 			`{settings: {labels: [app, owner], most: 2}, cel: {variables: [{name: missing, expression: "variables.params.labels.filter(l, !(l in variables.anyObject.metadata.labels))"}],
-        validations: [{expression: "size(variables.missing) == 0", messageExpression: "'without ' + variables.missing.join(', ')"}, {expression: "true"},
+        validations: [{expression: "size(variables.missing) == 0", messageExpression: "'without ' + variables.missing.join(', ')"},
+          {expression: "true"},
           {expression: "object.spec.replicas <= variables.params.most", messageExpression: "string(object.spec.replicas) + ' are too many'"}]}}`,
 			pod, "without owner|3 are too many",
 		},

@@ -185,7 +185,8 @@ func TestExpressionsBecomeAnEntry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.CEL == nil || e.Rego != nil || e.FailurePolicy != manifest.Ignore || len(e.CEL.MatchConditions) != 1 || e.CEL.Variables[0].Name != "a" ||
+	if e.CEL == nil || e.Rego != nil || e.FailurePolicy != manifest.Ignore ||
+		len(e.CEL.MatchConditions) != 1 || e.CEL.Variables[0].Name != "a" ||
 		e.CEL.Validations[0].MessageExpression != "'no'" || e.CEL.Validations[0].Message != "no" {
 		t.Errorf("%+v", e.CEL)
 	}

@@ -176,7 +176,8 @@ func (t *Template) readTarget(d *targetDocument) error {
 		t.CEL, err = readExpressions(d.Code[inCEL].Source, fmt.Sprintf("spec.targets[0].code[%d].source", inCEL))
 		return err
 	case len(engines) > 0:
-		return fmt.Errorf("spec.targets[0].code: a policy for the engine %s or %s was expected, found %s", engineRego, engineCEL, strings.Join(engines, ", "))
+		return fmt.Errorf("spec.targets[0].code: a policy for the engine %s or %s was expected, found %s",
+			engineRego, engineCEL, strings.Join(engines, ", "))
 	}
 	return errors.New("spec.targets[0].rego: the policy is missing")
 }

@@ -65,7 +65,8 @@ func (d *Dialer) Through(ctx context.Context, network string, at netip.AddrPort)
 	}
 	conn, err := d.forward(ctx, pod, at)
 	if err != nil {
-		return nil, true, fmt.Errorf("connect to port %d of pod %s/%s through node %s: %w", at.Port(), pod.Namespace, pod.Name, pod.Spec.NodeName, err)
+		return nil, true, fmt.Errorf("connect to port %d of pod %s/%s through node %s: %w",
+			at.Port(), pod.Namespace, pod.Name, pod.Spec.NodeName, err)
 	}
 	return conn, true, nil
 }

@@ -81,7 +81,8 @@ func (e *Endpoints) Intercept(
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
 	a := &attempt{began: time.Now()}
-	ctx, a.abandon = context.WithCancelCause(metadata.AppendToOutgoingContext(ctx, rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader))
+	ctx = metadata.AppendToOutgoingContext(ctx, rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
+	ctx, a.abandon = context.WithCancelCause(ctx)
 	defer a.abandon(nil)
 	e.mu.Lock()
 	e.underWay[a] = struct{}{}

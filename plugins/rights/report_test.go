@@ -40,7 +40,10 @@ func TestWhatAWriterLacksIsWrittenDown(t *testing.T) {
 	}{
 		"asked for": {
 			func(c *rights.Checker) { _ = c.Check(t.Context(), e, nil) },
-			[]string{"attempt=grant reason=read", "user=tina kind=TenantPlugin namespace=red name=p", "may not get secrets in namespace red"}, false,
+			[]string{
+				"attempt=grant reason=read", "user=tina kind=TenantPlugin namespace=red name=p", "may not get secrets in namespace red",
+			},
+			false,
 		},
 		"about to be done": {
 			func(c *rights.Checker) { _ = c.Act(t.Context(), e, pods) },

@@ -71,8 +71,9 @@ func (c *Checker) Reporting(to *attempts.Ledger) *Checker {
 }
 
 // fields that ask for something, by the last part of their path: reasons of attempts.
-var fields = []string{"read", "accessReview", "reclaim", "events",
-	"http", "dns", "images", "capabilities", "secret", "serviceAccount", "points"}
+var fields = []string{
+	"read", "accessReview", "reclaim", "events", "http", "dns", "images", "capabilities", "secret", "serviceAccount", "points",
+}
 
 // verbs that plugins need rights for when they act: reasons of attempts.
 var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete"}

@@ -157,7 +157,7 @@ func (d *Dialer) upgrade(req *http.Request) (httpstream.Connection, error) {
 		connect = dial.Operator(nil).Context()
 	}
 	// The answer of a kubelet that was connected to is waited for as long as the context says.
-	hurry := func() bool { return true }
+	hurry, asked := func() bool { return true }, req.Context()
 	trip, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{
 		PingPeriod: 5 * time.Second,
 		UpgradeTransport: &http.Transport{
@@ -166,7 +166,7 @@ func (d *Dialer) upgrade(req *http.Request) (httpstream.Connection, error) {
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := connect(ctx, network, address)
 				if err == nil {
-					hurry = context.AfterFunc(req.Context(), func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+					hurry = context.AfterFunc(asked, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) //nolint:contextcheck // ctx is for connecting
 				}
 				return conn, err
 			},

@@ -37,7 +37,7 @@ func (a *Allocator) Size() (n uint64) {
 func (a *Allocator) SharedSize() (n uint64) {
 	for _, m := range a.memories {
 		if m.shared != nil {
-			n += m.shared.size
+			n += m.shared.bytes
 		}
 	}
 	return n
@@ -160,11 +160,21 @@ func (m *Memory) Free() {
 // image is the content that a memory is put back to: the pages are mapped
 // privately from a file in memory, so that only those that a call has written
 // are thrown away and read again.
+//
+// Only runs of pages that hold something are mapped from it. The rest is zero, stays the memory's own, and is zero again
+// when its pages are thrown away: what a guest writes there first is there once, not in the file too.
 type image struct {
 	fd      int
 	size    uint64
+	runs    []run
 	content []byte // mapped for reading, where it is shared
 }
+
+// run is a part of an image, in whole pages.
+type run struct{ from, to uint64 }
+
+// gap is how many bytes of zeros part two runs. It bounds the mappings of a memory.
+const gap = 256 << 10
 
 // freeze makes an image of the memory as it is, and maps the memory onto it.
 func (m *Memory) freeze() (*image, error) {
@@ -186,27 +196,33 @@ func (m *Memory) freeze() (*image, error) {
 
 // onto maps the memory onto an image of its size: it then is the image, and what is written to it is its own.
 func (m *Memory) onto(img *image) error {
-	if m.size == 0 {
-		return nil
-	}
-	if _, err := unix.MmapPtr(img.fd, 0, ptr(m.region), uintptr(m.size),
-		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED); err != nil {
-		return fmt.Errorf("map memory image: %w", err)
+	for _, r := range img.runs {
+		if _, err := unix.MmapPtr(img.fd, int64(r.from), ptr(m.region[r.from:]), uintptr(r.to-r.from),
+			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED); err != nil {
+			return fmt.Errorf("map memory image: %w", err)
+		}
 	}
 	return nil
 }
 
 const pageSize = 4096
 
+var zero [pageSize]byte
+
 func (i *image) fill(content []byte) error {
 	if err := unix.Ftruncate(i.fd, int64(len(content))); err != nil {
 		return fmt.Errorf("size memory image: %w", err)
 	}
-	var zero [pageSize]byte
 	for at := 0; at < len(content); at += pageSize {
 		page := content[at:min(at+pageSize, len(content))]
 		if string(page) == string(zero[:len(page)]) {
 			continue // stays a hole
+		}
+		from, to := uint64(at), uint64(at+len(page))
+		if last := len(i.runs) - 1; last >= 0 && from-i.runs[last].to < gap {
+			i.runs[last].to = to
+		} else {
+			i.runs = append(i.runs, run{from, to})
 		}
 		if _, err := unix.Pwrite(i.fd, page, int64(at)); err != nil {
 			return fmt.Errorf("write memory image: %w", err)

@@ -118,11 +118,18 @@ func (m *Memory) common() (*image, error) {
 
 // adopt maps the memory onto an image of another one, but for the pages that differ.
 func (m *Memory) adopt(img *image) error {
-	memory := m.region[:m.size]
+	memory, runs := m.region[:m.size], img.runs
 	var others []own
 	for at := uint64(0); at < m.size; at += pageSize {
 		end := min(at+pageSize, m.size)
-		if bytes.Equal(memory[at:end], img.content[at:end]) {
+		for len(runs) > 0 && runs[0].to <= at {
+			runs = runs[1:]
+		}
+		theirs := zero[:end-at]
+		if len(runs) > 0 && runs[0].from <= at {
+			theirs = img.content[at:end]
+		}
+		if bytes.Equal(memory[at:end], theirs) {
 			continue
 		}
 		if uint64(len(others)+1)*pageSize*mostOther > m.size {
@@ -141,9 +148,14 @@ func (m *Memory) adopt(img *image) error {
 // mapped says that the memory is an image, but for some pages.
 func (m *Memory) mapped(img *image, others []own) {
 	m.shared, m.others, m.grown = &common{size: img.size}, others, true
+	for _, r := range img.runs {
+		m.shared.bytes += r.to - r.from
+	}
 	// The pages are in memory; that they are mapped too has calls find them as quickly as before. A kernel before
 	// 5.14 cannot; then they are mapped when they are touched.
-	_ = unix.Madvise(m.region[:m.size], unix.MADV_POPULATE_READ)
+	for _, r := range img.runs {
+		_ = unix.Madvise(m.region[r.from:r.to], unix.MADV_POPULATE_READ)
+	}
 }
 
 // rewrite puts the pages back in which the memory differs from what it shares.
@@ -154,7 +166,10 @@ func (m *Memory) rewrite() {
 }
 
 // common is what a memory knows of the image that it shares, which may be closed meanwhile.
-type common struct{ size uint64 }
+type common struct {
+	size  uint64
+	bytes uint64 // of them are mapped from it
+}
 
 // release ends an image that is shared; nil is none.
 func (i *image) release() {

@@ -138,3 +138,29 @@ func TestAMemoryOutlivesWhatItShares(t *testing.T) {
 		t.Error("a memory was mapped onto what is closed")
 	}
 }
+
+// Of a memory that is mostly zero, only what holds something is mapped from the image.
+func TestWhatIsZeroIsNotMapped(t *testing.T) {
+	var s Shared
+	t.Cleanup(s.Close)
+	for i := range 2 {
+		a := &Allocator{}
+		m := a.Allocate(0, 16*megabyte)
+		t.Cleanup(m.Free)
+		t.Cleanup(a.Close)
+		b := m.Reallocate(8 * megabyte)
+		b[5], b[5*megabyte], b[5*megabyte+3*pageSize] = 1, 2, 3
+		b[7*megabyte+i*pageSize] = byte(i) // the second instance's own
+		was := bytes.Clone(b)
+		share(t, a, &s)
+		if got, want := a.SharedSize(), uint64(5*pageSize); got != want {
+			t.Errorf("%d bytes are mapped, expected %d", got, want)
+		}
+		for at := range b {
+			b[at] ^= 0x55
+		}
+		if err := a.Thaw(); err != nil || !bytes.Equal(b, was) {
+			t.Errorf("instance %d was not put back: %v", i, err)
+		}
+	}
+}

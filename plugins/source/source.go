@@ -116,7 +116,6 @@ func forTenants(err error) error {
 	var secret *secretError
 	var signature *sign.Error
 	var digest *digestError
-	var refused *dial.RefusedError
 	var wrong *bundle.Error
 	switch {
 	case errors.As(err, &wrong):
@@ -125,14 +124,14 @@ func forTenants(err error) error {
 		return limit
 	case errors.As(err, &secret):
 		return secret
-	case errors.As(err, &refused):
-		return errors.New("fetch the module: refused by policy: sources of a namespace's plugins are on the internet, or where the operator allows it (egress.tenants)")
 	case errors.As(err, &signature):
 		return errors.New("fetch the module: the signatures that the entry asks for are not there, or do not count")
 	case errors.As(err, &digest):
 		return errors.New("fetch the module: it has another digest than the entry pins")
 	}
-	return errors.New("fetch the module: not reachable")
+	// The same words whether nobody answers or the policy refuses the address: the difference would say
+	// which names lead into the network.
+	return errors.New("fetch the module: not reachable: sources of a namespace's plugins are on the internet, or where the operator allows it (egress.tenants)")
 }
 
 // limitError is a bound of the entry that was passed.

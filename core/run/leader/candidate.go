@@ -49,7 +49,9 @@ func (e Election) acquire(ctx context.Context, p *pace) *term {
 
 // try takes the lease if it is free, or says after how long to try again.
 func (c *candidate) try(ctx context.Context) (*term, time.Duration) {
+	asked := time.Now()
 	lease, err := c.leases().Get(ctx, c.Name, metav1.GetOptions{})
+	c.pace.answered(time.Now(), time.Since(asked))
 	if apierrors.IsNotFound(err) {
 		return c.take(ctx, nil)
 	}
@@ -116,8 +118,14 @@ func (c *candidate) take(ctx context.Context, was *coordinationv1.Lease) (*term,
 	}
 	next.Spec.HolderIdentity, next.Spec.RenewTime, next.Spec.LeaseDurationSeconds = &c.Identity, &now, ptr.To(int32(r.lasts/time.Second))
 	stored, err := write()
-	if err != nil {
+	c.pace.answered(time.Now(), time.Since(r.began))
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err): // somebody was faster: his lease counts from when it is seen
+		return nil, look(c.pace.quick)
+	case err != nil:
 		return nil, interval(c.pace.quick)
+	case time.Since(r.began) >= trusted(r.lasts):
+		return nil, 0 // the answer came so late that another may have followed already
 	}
 	return newTerm(ctx, c.Election, c.pace, stored, r), 0
 }

@@ -64,5 +64,13 @@ func (p *pace) renewed(now time.Time, late time.Duration) {
 	}
 }
 
+// answered: who waits had the answer to a question after that long. What would make renewals late makes long leases of those
+// that are taken in the next time, too.
+func (p *pace) answered(now time.Time, after time.Duration) {
+	if after > p.quick/2 {
+		p.lost(now)
+	}
+}
+
 // lost: the leadership was, or almost.
 func (p *pace) lost(now time.Time) { p.slowUntil = now.Add(calm) }

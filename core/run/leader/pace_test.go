@@ -229,6 +229,26 @@ func TestAQuickLeaseThatIsNotAnswered(t *testing.T) {
 	})
 }
 
+// Who takes a lease and hears so when it is over by his own count does not work by it, for another may by then.
+// The next one that he takes is long enough for such answers.
+func TestALeaseThatIsOverWhenItIsAnswered(t *testing.T) {
+	play(t, func(ctx context.Context, s *stage, all *sync.WaitGroup) {
+		one, two := &way{}, &way{slow: 5 * time.Second}
+		s.enter(ctx, all, "one", one, 0)
+		<-s.began
+		s.enter(ctx, all, "two", two, 0)
+		time.Sleep(time.Minute)
+		one.set(true, 0)
+		if next := <-s.began; next != "two" {
+			t.Errorf("%s leads", next)
+		}
+		time.Sleep(time.Minute)
+		if n := s.losses(); n != 1 || s.store.lasts() != 15*time.Second {
+			t.Errorf("the leadership was lost %d times, and leases last %s", n, s.store.lasts())
+		}
+	})
+}
+
 // Renewals whose answers come later than anybody waits for them count all the same, once they are seen to be stored.
 func TestARenewalIsFoundDone(t *testing.T) {
 	play(t, func(ctx context.Context, s *stage, all *sync.WaitGroup) {

@@ -300,28 +300,10 @@ func (a *app) image() *cobra.Command {
 	var s settings
 	c := &cobra.Command{Use: "image", Short: "Images of the real node"}
 	s.Access = a.DataDir(c.PersistentFlags())
+	progress := func(step string) { fmt.Fprintln(a.Err, step) }
 	c.AddCommand(
-		&cobra.Command{
-			Use:   "import FILE...",
-			Short: "Import images from OCI layouts (folder or tar) and docker archives",
-			Args:  cobra.MinimumNArgs(1),
-			RunE: func(c *cobra.Command, files []string) error {
-				dir, err := s.Dir()
-				if err != nil {
-					return err
-				}
-				for _, f := range files {
-					names, err := machine.ImportImages(c.Context(), dir, f, func(step string) { fmt.Fprintln(a.Err, step) })
-					if err != nil {
-						return err
-					}
-					for _, name := range names {
-						fmt.Fprintln(a.Out, "imported", name)
-					}
-				}
-				return nil
-			},
-		},
+		a.imageImport(&s, progress),
+		a.imageExport(&s, progress),
 		&cobra.Command{
 			Use:     "ls",
 			Aliases: []string{"list"},
@@ -345,6 +327,62 @@ func (a *app) image() *cobra.Command {
 			},
 		},
 	)
+	return c
+}
+
+func (a *app) imageImport(s *settings, progress func(string)) *cobra.Command {
+	var name string
+	c := &cobra.Command{
+		Use:   "import FILE...",
+		Short: "Import images from OCI layouts (folder or tar) and docker archives",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, files []string) error {
+			dir, err := s.Dir()
+			if err != nil {
+				return err
+			}
+			for _, f := range files {
+				names, err := machine.ImportImages(c.Context(), dir, f, name, progress)
+				if err != nil {
+					return err
+				}
+				for _, name := range names {
+					fmt.Fprintln(a.Out, "imported", name)
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&name, "name", "", "`REPOSITORY` or REPOSITORY:TAG of a layout's images, where it has tags alone or no names")
+	return c
+}
+
+func (a *app) imageExport(s *settings, progress func(string)) *cobra.Command {
+	var file string
+	var all bool
+	c := &cobra.Command{
+		Use:   "export --output FILE NAME...",
+		Short: "Write images of the node into one archive, for machines without a registry",
+		Example: `  wasmplane image export --all --output images.tar
+  wasmplane image export nginx:1.14.2 --output - | ssh other wasmplane image import /dev/stdin`,
+		RunE: func(c *cobra.Command, names []string) error {
+			switch {
+			case file == "":
+				return errors.New("--output: name the file to write, or - for the standard output")
+			case all && len(names) > 0:
+				return errors.New("--all exports every image: leave the names out")
+			case !all && len(names) == 0:
+				return errors.New("name the images to export, or use --all")
+			}
+			dir, err := s.Dir()
+			if err != nil {
+				return err
+			}
+			return machine.ExportImages(c.Context(), dir, names, all, file, a.Out, progress)
+		},
+	}
+	c.Flags().StringVarP(&file, "output", "o", "", "`FILE` to write, a tar of an OCI layout; - is the standard output")
+	c.Flags().BoolVar(&all, "all", false, "export every image that the node has")
 	return c
 }
 

@@ -170,6 +170,12 @@ func (d Dir) Backups() string { return d.join("backups") }
 // Manifests is the folder whose manifests are applied, where the configuration names no other.
 func (d Dir) Manifests() string { return d.join("manifests") }
 
+// Images is the folder whose archives of images the real node imports when it starts.
+func (d Dir) Images() string { return d.join("images") }
+
+// ImagesImported remembers what of Images has been imported.
+func (d Dir) ImagesImported() string { return d.join("images.json") }
+
 // Restart is what the process printed that an upgrade has started.
 func (d Dir) Restart() string { return d.join("restart.log") }
 

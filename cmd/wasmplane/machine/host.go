@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 	"github.com/wasmplane/wasmplane/core/kubelet/route"
 	"github.com/wasmplane/wasmplane/core/pki/kubeconfig"
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
 // CheckHost lists what this machine lacks for a real node of a cluster and how to get it, and
@@ -143,13 +145,14 @@ func WriteState(o process.Options, server string) error {
 }
 
 // ImportImages imports a file into the node of dir and returns the images' names.
-func ImportImages(ctx context.Context, dir datadir.Dir, file string, progress func(string)) ([]string, error) {
+// An OCI layout that names its images by tags alone, or not at all, needs a name.
+func ImportImages(ctx context.Context, dir datadir.Dir, file, name string, progress func(string)) ([]string, error) {
 	store, err := openImages(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = store.Close() }()
-	imported, err := store.Import(ctx, file, "", progress)
+	imported, err := store.Import(ctx, file, name, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -158,6 +161,47 @@ func ImportImages(ctx context.Context, dir datadir.Dir, file string, progress fu
 		names = append(names, i.Name)
 	}
 	return names, nil
+}
+
+// ExportImages writes images of the node of dir into one archive, or all that it has but its own pause image. "-" is out;
+// a file is there when all of it is.
+func ExportImages(ctx context.Context, dir datadir.Dir, names []string, all bool, file string, out io.Writer, progress func(string)) error {
+	store, err := openImages(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
+	if all {
+		has, err := store.List(ctx)
+		if err != nil {
+			return err
+		}
+		for _, i := range has {
+			if i.Name != images.PauseImage { // every node makes it
+				names = append(names, i.Name)
+			}
+		}
+	}
+	fill := func(w io.Writer) error { return store.Export(ctx, w, names, progress) }
+	if file == "-" {
+		return fill(out)
+	}
+	return atomicfile.WriteFrom(file, 0o644, fill)
+}
+
+// importImages imports what lies in the data directory's folder of images. A node without some of them is better than none.
+func (n *Node) importImages(ctx context.Context, rt *realnode.Node) {
+	o := n.component.Options
+	store, err := rt.Images()
+	if err == nil {
+		err = errors.Join(store.ImportFolder(ctx, o.Dir.Images(), o.Dir.ImagesImported(), o.Inform), store.Close())
+	}
+	if err != nil {
+		o.Logger.ErrorContext(ctx, "images of the data directory's folder were not imported", "folder", o.Dir.Images(), "error", err)
+		if o.Note != nil {
+			o.Note("warning: " + err.Error())
+		}
+	}
 }
 
 // ListImages lists the images of the node of dir.

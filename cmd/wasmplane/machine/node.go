@@ -154,6 +154,7 @@ func (n *Node) RunRuntime(ctx context.Context) error {
 	if rt.Adopted() {
 		n.component.Options.Inform("containerd ran already; its pods go on")
 	}
+	n.importImages(ctx, rt)
 	n.runtime <- rt
 	close(n.began)
 	return rt.Run(ctx)

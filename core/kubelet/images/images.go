@@ -99,6 +99,17 @@ func Import(ctx context.Context, socket, file string, progress func(string)) ([]
 // Import is like the function. An OCI layout that names its images by tags alone,
 // or not at all, needs a name: "registry/repository", or with ":tag".
 func (s *Store) Import(ctx context.Context, file, name string, progress func(string)) ([]Image, error) {
+	return s.importFile(ctx, file, name, progress)
+}
+
+// importPinned imports a file whose images nobody may remove to make room.
+func (s *Store) importPinned(ctx context.Context, file string, progress func(string)) ([]Image, error) {
+	return s.importFile(ctx, file, "", progress, containerd.WithImageLabels(map[string]string{pinned: "pinned"}))
+}
+
+func (s *Store) importFile(
+	ctx context.Context, file, name string, progress func(string), with ...containerd.ImportOpt,
+) ([]Image, error) {
 	if progress == nil {
 		progress = func(string) {}
 	}
@@ -108,7 +119,7 @@ func (s *Store) Import(ctx context.Context, file, name string, progress func(str
 	}
 	defer in.Close()
 	progress("reading " + file)
-	imported, err := s.load(ctx, in, name, progress)
+	imported, err := s.load(ctx, in, name, progress, with...)
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", file, err)
 	}
@@ -116,12 +127,14 @@ func (s *Store) Import(ctx context.Context, file, name string, progress func(str
 }
 
 // load imports a tar stream, unpacks the images and waits until CRI knows them.
-func (s *Store) load(ctx context.Context, in io.Reader, name string, progress func(string)) ([]Image, error) {
+func (s *Store) load(
+	ctx context.Context, in io.Reader, name string, progress func(string), with ...containerd.ImportOpt,
+) ([]Image, error) {
 	names, err := namer(name)
 	if err != nil {
 		return nil, err
 	}
-	loaded, err := s.client.Import(ctx, in, containerd.WithImageRefTranslator(names))
+	loaded, err := s.client.Import(ctx, in, append(with, containerd.WithImageRefTranslator(names))...)
 	if err != nil {
 		if strings.Contains(err.Error(), "unrecognized image format") {
 			err = ErrNotAnImage

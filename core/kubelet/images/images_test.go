@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -27,6 +29,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/match"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
@@ -144,6 +147,115 @@ func TestImport(t *testing.T) {
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("images\n%s, want\n%s", got, want)
 	}
+}
+
+// What one node exports another one imports, and docker reads.
+func TestExport(t *testing.T) {
+	node := nodetest.Start(t)
+	store, err := node.Images()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	dir := t.TempDir()
+	for _, tagged := range []string{"wasmplane.local/one:1", "wasmplane.local/two:1"} {
+		if _, err := store.Import(t.Context(), write(t, dir, "in.tar", must(program(t, tagged).Archive())), "", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if err := store.Export(t.Context(), &out, []string{"wasmplane.local/one:1", "wasmplane.local/two:1"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	file := write(t, dir, "out.tar", out.Bytes())
+	for _, tagged := range []string{"wasmplane.local/one:1", "wasmplane.local/two:1"} {
+		tag, err := name.NewTag(tagged)
+		if err != nil {
+			t.Fatal(err)
+		}
+		img, err := tarball.ImageFromPath(file, &tag)
+		if err != nil {
+			t.Fatalf("docker does not find %s: %v", tagged, err)
+		}
+		if layers, err := img.Layers(); err != nil || len(layers) == 0 {
+			t.Errorf("%s has %d layers, %v", tagged, len(layers), err)
+		}
+	}
+	got, err := store.Import(t.Context(), file, "", nil)
+	if err != nil || len(got) != 2 || got[0].Name != "wasmplane.local/one:1" || got[1].Name != "wasmplane.local/two:1" {
+		t.Errorf("imported %+v, %v", got, err)
+	}
+	runs(t, node, "exported", "wasmplane.local/two:1")
+
+	for names, want := range map[string]string{
+		"":              "there are none to export",
+		"Not/A:name:1":  "no name of an image",
+		"absent:1 gone": "the node has no docker.io/library/absent:1, docker.io/library/gone:latest",
+	} {
+		out.Reset()
+		err := store.Export(t.Context(), &out, strings.Fields(names), nil)
+		if err == nil || !strings.Contains(err.Error(), want) || out.Len() > 0 {
+			t.Errorf("%q: %v and %d bytes, want an error with %q", names, err, out.Len(), want)
+		}
+	}
+}
+
+// Archives of a folder are imported once, pinned, and again when they change or their images are gone.
+func TestFolder(t *testing.T) {
+	node := nodetest.Start(t)
+	store, err := node.Images()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	dir, record := t.TempDir(), filepath.Join(t.TempDir(), "images.json")
+	var steps []string
+	imports := func(want string) {
+		t.Helper()
+		steps = nil
+		err := store.ImportFolder(t.Context(), dir, record, func(s string) { steps = append(steps, s) })
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	status := func(name string) *cri.Image {
+		t.Helper()
+		img, err := node.Engine().ImageStatus(t.Context(), &cri.ImageSpec{Image: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return img
+	}
+	imports("") // an empty folder
+	write(t, dir, "a.tar", must(program(t, "wasmplane.local/folder-a:1").Archive()))
+	write(t, dir, ".b.tar.part", []byte("half a copy"))
+	writeLayout(t, filepath.Join(dir, "layout"), image(t, "wasmplane.local/folder-l:1"), "wasmplane.local/folder-l:1")
+	write(t, dir, "broken.tar", []byte("junk"))
+	imports("broken.tar")
+	if a, l := status("wasmplane.local/folder-a:1"), status("wasmplane.local/folder-l:1"); a == nil || !a.Pinned || l == nil || !l.Pinned {
+		t.Errorf("after a broken file: %v, %v", a, l)
+	}
+	if err := errors.Join(os.Remove(filepath.Join(dir, "broken.tar")), os.RemoveAll(filepath.Join(dir, "layout"))); err != nil {
+		t.Fatal(err)
+	}
+	if imports(""); len(steps) > 0 {
+		t.Errorf("nothing has changed: %q", steps)
+	}
+	write(t, dir, "a.tar", must(program(t, "wasmplane.local/folder-a:2").Archive()))
+	if err := os.Chtimes(filepath.Join(dir, "a.tar"), time.Time{}, time.Unix(1_700_000_000, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if imports(""); status("wasmplane.local/folder-a:2") == nil {
+		t.Errorf("a file that has changed was not imported: %q", steps)
+	}
+	if err := node.Engine().RemoveImage(t.Context(), &cri.ImageSpec{Image: "wasmplane.local/folder-a:2"}); err != nil {
+		t.Fatal(err)
+	}
+	if imports(""); status("wasmplane.local/folder-a:2") == nil {
+		t.Errorf("an image that was removed did not come back: %q", steps)
+	}
+	dir = filepath.Join(dir, "absent")
+	imports("")
 }
 
 // The sandbox image is pinned, and importing it again is nothing.

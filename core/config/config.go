@@ -9,6 +9,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -524,7 +525,8 @@ type Node struct {
 	// queries there, of services' logs in the journal or in files (docs/NODES.md).
 	EnableSystemLogHandler bool `yaml:"enableSystemLogHandler"`
 	EnableSystemLogQuery   bool `yaml:"enableSystemLogQuery"`
-	// KubeletListen is the address of the kubelet's server, HOST:PORT; port 0 chooses one.
+	// KubeletListen is the address of the kubelet's server, HOST:PORT; port 0 chooses one. Empty: port
+	// 10250 at all addresses, or any port where that one is taken, as by another cluster's node on the machine.
 	KubeletListen string `yaml:"kubeletListen"`
 	// ShutdownGracePeriod is how long pods may take to end when the machine goes down, and
 	// ShutdownGracePeriodCriticalPods the last part of it, which critical pods have for themselves.
@@ -915,9 +917,8 @@ func Default() *Configuration {
 			ImageGCHighThresholdPercent: 85,
 			ImageGCLowThresholdPercent:  80,
 
-			LogDir:        "/var/log/pods",
-			LogLinkDir:    "/var/log/containers",
-			KubeletListen: ":0",
+			LogDir:     "/var/log/pods",
+			LogLinkDir: "/var/log/containers",
 
 			ReservedHostPorts:    []int32{22, 2379, 2380},
 			ReservedUDPHostPorts: []int32{4789, 8472, 51820},
@@ -1013,7 +1014,9 @@ func (c *Configuration) complete() error {
 	if err := c.completeNetworks(); err != nil {
 		return err
 	}
-	for path, addr := range map[string]string{"apiserver.listen": c.APIServer.Listen, "node.kubeletListen": c.Node.KubeletListen} {
+	for path, addr := range map[string]string{
+		"apiserver.listen": c.APIServer.Listen, "node.kubeletListen": cmp.Or(c.Node.KubeletListen, usualKubelet),
+	} {
 		if i := strings.LastIndexByte(addr, ':'); i < 0 || !isPort(addr[i+1:]) {
 			return field(path, "expected HOST:PORT, found %q", addr)
 		}

@@ -89,6 +89,11 @@ func (a *APIServer) PodsThroughKubelets(mode NodeMode) bool {
 	return a.PodRoute == PodRouteKubelet || a.PodRoute == "" && mode == NodeMode{}
 }
 
+// KubeletPort is where a kubelet listens unless it is told otherwise.
+const KubeletPort = 10250
+
+var usualKubelet = fmt.Sprintf(":%d", KubeletPort)
+
 // The values of APIServer.PodRoute.
 const (
 	PodRouteDirect  = "direct"

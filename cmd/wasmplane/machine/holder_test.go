@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,5 +35,26 @@ func TestAPortOfTheKubeletThatIsTaken(t *testing.T) {
 	}
 	if who := holder(0); who != "" {
 		t.Errorf("%s listens at port 0", who)
+	}
+}
+
+// Without a setting a kubelet has its usual port, and another one beside it any that is free. Neither is given away.
+func TestTheUsualPortOfTheKubelet(t *testing.T) {
+	c := config.Default()
+	if got := ReservedPorts(c); !slices.Contains(got, config.KubeletPort) {
+		t.Errorf("reserved are %v", got)
+	}
+	first, err := listenKubelet(t.Context(), c) // the usual one, unless a node of this machine has it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Close() }()
+	second, err := listenKubelet(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = second.Close() }()
+	if port := second.Addr().(*net.TCPAddr).Port; port == 0 || port == config.KubeletPort {
+		t.Errorf("the second one listens at port %d", port)
 	}
 }

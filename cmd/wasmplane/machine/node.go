@@ -7,6 +7,7 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -126,6 +128,9 @@ func ReservedPorts(c *config.Configuration, more ...int32) []int32 {
 				out = append(out, int32(n))
 			}
 		}
+	}
+	if c.Node.KubeletListen == "" {
+		out = append(out, config.KubeletPort)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -472,6 +477,13 @@ func (n *Node) door(ctx context.Context, kube kubernetes.Interface, measured pro
 
 func listenKubelet(ctx context.Context, c *config.Configuration) (net.Listener, error) {
 	var lc net.ListenConfig
+	if c.Node.KubeletListen == "" {
+		l, err := lc.Listen(ctx, "tcp", fmt.Sprintf(":%d", config.KubeletPort))
+		if errors.Is(err, syscall.EADDRINUSE) { // another cluster has a node on the machine
+			l, err = lc.Listen(ctx, "tcp", ":0")
+		}
+		return l, err
+	}
 	l, err := lc.Listen(ctx, "tcp", c.Node.KubeletListen)
 	if err != nil {
 		return nil, fmt.Errorf("node.kubeletListen: %w%s; choose another port, or 0 for any", err, takenBy(c.Node.KubeletListen))

@@ -95,13 +95,13 @@ func TestCloudNativePG(t *testing.T) {
 // operator imports the operator's image, and answers its manifest, whose images need not be pulled.
 func (c *cluster) operator() string {
 	c.t.Helper()
+	program := program(c.t, "cloudnativepg", operatorModule+"/cmd/manager", "-ldflags", "-s -w") // and the module is there
 	out, err := exec.Command("go", "list", "-C", "cloudnativepg", "-m", "-f", "{{.Dir}} {{.Version}}", operatorModule).Output()
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	dir, version, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
 	version = strings.TrimPrefix(version, "v")
-	program := program(c.t, "cloudnativepg", operatorModule+"/cmd/manager", "-ldflags", "-s -w")
 	at := "/operator/manager_" + runtime.GOARCH
 	c.importHere(debianImage(c.t, spec{
 		Names: []string{operatorImage + version},

@@ -151,7 +151,13 @@ func (d *Dialer) forward(ctx context.Context, pod *corev1.Pod, at netip.AddrPort
 }
 
 // upgrade makes a connection to a kubelet into one of streams.
-func (d *Dialer) upgrade(req *http.Request) (httpstream.Connection, error) {
+func (d *Dialer) upgrade(req *http.Request) (link httpstream.Connection, err error) {
+	var raw net.Conn
+	defer func() {
+		if err != nil && raw != nil {
+			_ = raw.Close() // nobody else does where the kubelet refuses
+		}
+	}()
 	connect := d.cfg.Kubelets.Dial
 	if connect == nil {
 		connect = dial.Operator(nil).Context()
@@ -165,7 +171,7 @@ func (d *Dialer) upgrade(req *http.Request) (httpstream.Connection, error) {
 			TLSNextProto:    map[string]func(string, *tls.Conn) http.RoundTripper{},
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := connect(ctx, network, address)
-				if err == nil {
+				if raw = conn; err == nil {
 					hurry = context.AfterFunc(asked, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) //nolint:contextcheck // ctx is for connecting
 				}
 				return conn, err
@@ -181,8 +187,7 @@ func (d *Dialer) upgrade(req *http.Request) (httpstream.Connection, error) {
 		return nil, err
 	}
 	defer answer.Body.Close()
-	link, err := trip.NewConnection(answer)
-	if err != nil {
+	if link, err = trip.NewConnection(answer); err != nil {
 		return nil, err
 	}
 	if !hurry() {

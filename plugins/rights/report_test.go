@@ -47,7 +47,8 @@ func TestWhatAWriterLacksIsWrittenDown(t *testing.T) {
 		},
 		"about to be done": {
 			func(c *rights.Checker) { _ = c.Act(t.Context(), e, pods) },
-			[]string{"attempt=act reason=update", "may not update pods in namespace red"}, true,
+			[]string{"attempt=act reason=update", "may not update pods in namespace red"},
+			true,
 		},
 		"about to be given away": {
 			func(c *rights.Checker) { _ = c.Grants(t.Context(), e, "", "change who may do what") }, []string{"attempt=act reason=grant"}, true,

@@ -172,7 +172,7 @@ func (d *Dialer) upgrade(req *http.Request) (link httpstream.Connection, err err
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := connect(ctx, network, address)
 				if raw = conn; err == nil {
-					hurry = context.AfterFunc(asked, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) //nolint:contextcheck // ctx is for connecting
+					hurry = context.AfterFunc(asked, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 				}
 				return conn, err
 			},

@@ -172,8 +172,8 @@ func (l *Ledger) Refused(ctx context.Context, a Attempt) {
 	reason := l.bounded(a.Kind, a.Reason)
 	l.count.WithLabelValues(string(a.Kind), reason).Inc()
 	annotate(ctx, a)
-	repeated, event, tell := l.tell(key{a.Kind, reason, a.Subject})
-	if !tell {
+	repeated, event, due := l.due(key{a.Kind, reason, a.Subject})
+	if !due {
 		return
 	}
 	again := ""
@@ -208,8 +208,8 @@ func (l *Ledger) bounded(k Kind, reason string) string {
 	return reason
 }
 
-// tell says whether an attempt is to be told, and how many like it were not.
-func (l *Ledger) tell(k key) (repeated int, event func(corev1.ObjectReference, string, string, string), tell bool) {
+// due says whether an attempt is to be logged now, and how many like it were not.
+func (l *Ledger) due(k key) (repeated int, event func(corev1.ObjectReference, string, string, string), due bool) {
 	now := l.cfg.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // LegacyTokenTracking is the ConfigMap of kube-system that says since which day the Secrets of used tokens are
@@ -52,14 +54,7 @@ func (b *Bootstrap) legacyTokenTracking(ctx context.Context) error {
 }
 
 func (b *Bootstrap) keepLegacyTokenTracking(ctx context.Context) {
-	tick := time.NewTicker(trackingCheck)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for run.Sleep(ctx, trackingCheck) {
 		if err := b.legacyTokenTracking(ctx); err != nil && ctx.Err() == nil {
 			b.cfg.Log.WarnContext(ctx, "since when the use of tokens is known could not be written; this is tried again", "error", err)
 		}

@@ -19,7 +19,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	probes "github.com/wasmplane/wasmplane/core/apiserver/health"
 	"github.com/wasmplane/wasmplane/core/profiling"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -180,12 +180,6 @@ func health(mux *http.ServeMux, name string, checks []Check) {
 func answer(w http.ResponseWriter, r *http.Request, name string, checks []Check, without []string) {
 	var lines strings.Builder
 	failed := false
-	var unknown []string
-	for _, name := range without {
-		if !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == name }) {
-			unknown = append(unknown, strconv.Quote(name))
-		}
-	}
 	for _, c := range checks {
 		switch {
 		case slices.Contains(without, c.Name):
@@ -197,10 +191,9 @@ func answer(w http.ResponseWriter, r *http.Request, name string, checks []Check,
 			fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
 		}
 	}
-	if len(unknown) > 0 {
-		slices.Sort(unknown)
-		fmt.Fprintf(&lines, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(slices.Compact(unknown), ","))
-	}
+	lines.WriteString(probes.Unmatched(without, func(name string) bool {
+		return slices.ContainsFunc(checks, func(c Check) bool { return c.Name == name })
+	}))
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	switch _, verbose := r.URL.Query()["verbose"]; {

@@ -81,7 +81,7 @@ var mayImport = map[string]string{
 	"core/run":                         "",
 	"core/run/...":                     "",
 	"core/manifests":                   "core/config core/run/folderwatch",
-	"core/secureserving":               "core/profiling",
+	"core/secureserving":               "core/apiserver/health core/profiling",
 	"core/profiling":                   "",
 	"core/trace":                       "",
 	"core/trace/journey":               "core/trace",

@@ -115,13 +115,8 @@ func (p *Probes) one(ctx context.Context, w http.ResponseWriter, probe string, c
 // all asks all checks but those that are excluded.
 func (p *Probes) all(ctx context.Context, probe string, checks []Check, excluded []string) (lines []byte, failed bool) {
 	var out bytes.Buffer
-	unknown := map[string]bool{}
-	for _, name := range excluded {
-		unknown[name] = true
-	}
 	for _, c := range checks {
 		if slices.Contains(excluded, c.Name) {
-			delete(unknown, c.Name)
 			fmt.Fprintf(&out, "[+]%s excluded: ok\n", c.Name)
 			continue
 		}
@@ -144,19 +139,25 @@ func (p *Probes) all(ctx context.Context, probe string, checks []Check, excluded
 			failed = true
 		}
 	}
-	if len(unknown) > 0 {
-		fmt.Fprintf(&out, "warn: some health checks cannot be excluded: no matches for %s\n", quoted(unknown))
-	}
+	out.WriteString(Unmatched(excluded, func(name string) bool {
+		return slices.ContainsFunc(checks, func(c Check) bool { return c.Name == name })
+	}))
 	return out.Bytes(), failed
 }
 
-func quoted(names map[string]bool) string {
-	list := make([]string, 0, len(names))
-	for name := range names {
-		list = append(list, strconv.Quote(name))
+// Unmatched is upstream's line about names that were to be excluded and that no check has; "" where there are none.
+func Unmatched(excluded []string, known func(name string) bool) string {
+	var unknown []string
+	for _, name := range excluded {
+		if !known(name) {
+			unknown = append(unknown, strconv.Quote(name))
+		}
 	}
-	slices.Sort(list)
-	return strings.Join(list, ",")
+	if len(unknown) == 0 {
+		return ""
+	}
+	slices.Sort(unknown)
+	return fmt.Sprintf("warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(slices.Compact(unknown), ","))
 }
 
 // checks are those of a probe in their order, upstream's.

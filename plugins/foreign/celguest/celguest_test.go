@@ -24,8 +24,8 @@ func guest(t *testing.T, text string) (*celguest.Guest, error) {
 	return celguest.New(&e)
 }
 
-// said are the messages of an answer.
-func said(t *testing.T, out []byte) (texts []string) {
+// messages are the messages of an answer.
+func messages(t *testing.T, out []byte) (texts []string) {
 	t.Helper()
 	var a struct {
 		Allowed bool
@@ -91,7 +91,7 @@ func TestExpressionsDecide(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		got := strings.Join(said(t, out), "|")
+		got := strings.Join(messages(t, out), "|")
 		if got != c.want && !(strings.HasPrefix(c.want, "cost") && strings.Contains(got, c.want)) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}

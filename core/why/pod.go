@@ -118,15 +118,10 @@ func (e *explainer) container(p *corev1.Pod, s *corev1.ContainerStatus) *Answer 
 	if w == nil {
 		return nil
 	}
+	if a := e.image(p, s); a != nil {
+		return a
+	}
 	switch w.Reason {
-	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ErrImagePullBackOff", "ImageInspectError",
-		"RegistryUnavailable":
-		said := w.Message
-		if ev := e.last("Pod", p.Namespace, p.Name, "Failed"); ev != nil && w.Reason == "ImagePullBackOff" {
-			said = ev.Message
-		}
-		return stuck("image %s of container %s cannot be pulled (%s)", s.Image, s.Name, w.Reason).because("%s", said).
-			or("name an image that there is", "kubectl set image %s %s=IMAGE -n %s", e.Owner(p), s.Name, p.Namespace)
 	case "CrashLoopBackOff":
 		ended := ""
 		if t := s.LastTerminationState.Terminated; t != nil {

@@ -364,6 +364,28 @@ var situations = map[string]struct {
 		"image web:1 of container web cannot be pulled (ImagePullBackOff)",
 		[]string{"kubectl set image pod/p web=IMAGE -n shop"},
 	},
+	"a registry that does not answer": {
+		"pod/p", func(c *why.Cluster) {
+			c.Pods = append(c.Pods, pod("p", waiting("ImagePullBackOff", `Back-off pulling image "web:1": ErrImagePull: dial tcp: no such host`)))
+			c.Events = []*corev1.Event{event("Pod", "p", "Failed", "Error: ImagePullBackOff")}
+		},
+		"image web:1 of container web cannot be pulled: node a does not reach its registry",
+		[]string{"wasmplane image import FILE"},
+	},
+	"a registry that wants to know who asks": {
+		"pod/p", func(c *why.Cluster) {
+			c.Pods = append(c.Pods, pod("p", waiting("ErrImagePull", "pull image: unexpected status: 401 Unauthorized")))
+		},
+		"image web:1 of container web cannot be pulled: its registry refuses to give it",
+		[]string{"kubectl create secret docker-registry NAME -n shop"},
+	},
+	"an image that must not be pulled": {
+		"pod/p", func(c *why.Cluster) {
+			c.Pods = append(c.Pods, pod("p", waiting("ErrImageNeverPull", "is not present")))
+		},
+		"is not on node a, and its pull policy is Never",
+		[]string{"wasmplane image import FILE"},
+	},
 	"a container that ends": {"pod/p", func(c *why.Cluster) {
 		c.Pods = append(c.Pods, pod("p", waiting("CrashLoopBackOff", ""), func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].RestartCount = 7

@@ -5,7 +5,7 @@
 # and make. Called by `make fresh`.
 #   ALL=1              both commands, all releases, as root and as a user with sudo
 #   RELEASES="trixie"  these releases; without it the oldest, with ALL=1 all
-#   FRESH_AS=walker    as a user with sudo, in a folder whose name has a space
+#   FRESH_AS=walker    as a user with sudo, in a folder whose name has a space; with ALL=1 as this user alone
 #   UBUNTU_MIRROR=URL, DEBIAN_MIRROR=URL   where this host's apt knows none
 # The mirror, proxies and certificates are those of this host. Its Go toolchain is
 # mounted read-only; its module and build caches are mounted below folders that take
@@ -167,9 +167,9 @@ for d in $chosen; do
   if [ -z "${ALL:-}" ]; then
     run "${d#*:}" "${FRESH_AS:-root}" "make run ONCE=1" 1200
   else
-    for user in root walker; do
+    for user in ${FRESH_AS:-root walker}; do
       # What one has installed is not there for the next.
-      [ $user = root ] || { rm -rf --one-file-system "${work:?}/${d#*:}"; make_root "${d%:*}" "${d#*:}"; }
+      [ "$user" = root ] || { rm -rf --one-file-system "${work:?}/${d#*:}"; make_root "${d%:*}" "${d#*:}"; }
       run "${d#*:}" $user "make run ONCE=1" 1200
       run "${d#*:}" $user "make test" 7200
     done

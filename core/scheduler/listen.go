@@ -59,7 +59,10 @@ func (s *Scheduler) listen() error {
 
 func (s *Scheduler) node(old, now k8sruntime.Object) {
 	if now == nil {
-		s.cache.RemoveNode(old.(*corev1.Node).Name)
+		n := old.(*corev1.Node)
+		if e := s.cache.RemoveNode(n.Name); e != 0 {
+			s.queue.Happened(e, helpedByRemoval(e, n))
+		}
 		return
 	}
 	n := now.(*corev1.Node)

@@ -61,6 +61,11 @@ var templates = []func(*corev1.Pod){
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: named}},
 		}
 	},
+	func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{affinityTerm("lonely", corev1.LabelTopologyZone)},
+		}}
+	},
 }
 
 func ofTemplate(i, template int) *corev1.Pod {

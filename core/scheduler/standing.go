@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -77,6 +78,14 @@ func (s *Scheduler) helps(e framework.ClusterEvent, node string) func(*queue.Ref
 			r.Interest |= why.profile.Interest([]string{refuser})
 		}
 		return helped
+	}
+}
+
+// helpedByRemoval says who is helped by a node that has gone.
+func helpedByRemoval(e framework.ClusterEvent, n *corev1.Node) func(*queue.Refusal) bool {
+	return func(r *queue.Refusal) bool {
+		why, ok := r.Why.(*standing)
+		return !ok || why.any || len(why.held) == 0 || why.profile.HelpedByRemoval(why.pod, why.held, e, n)
 	}
 }
 

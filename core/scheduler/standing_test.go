@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -229,15 +230,28 @@ func TestNoPodWaitsThatFits(t *testing.T) {
 				nodes[name] = randomNode(r, name)
 				w.v.SetNode(nodes[name])
 			}
-			for i := range 12 {
+			few := 5 + int(seed%3)*4 //nolint:gosec // with few nodes whole zones go
+			// Its pods stay, as if nobody had noticed, until the node comes back or they end.
+			remove := func() {
+				if name := fmt.Sprintf("n%02d", r.IntN(few+2)); nodes[name] != nil {
+					w.v.RemoveNode(nodes[name])
+					delete(nodes, name)
+				}
+			}
+			for i := range few {
 				set(fmt.Sprintf("n%02d", i))
 			}
 			pods, checked := 0, 0
 			for range 60 {
-				for range 1 + r.IntN(5) {
+				happens := 1 + r.IntN(5)
+				if r.IntN(3) == 0 { // nothing else, which would have the pods tried
+					remove()
+					happens = 0
+				}
+				for range happens {
 					switch r.IntN(6) {
 					case 0:
-						set(fmt.Sprintf("n%02d", r.IntN(14)))
+						set(fmt.Sprintf("n%02d", r.IntN(few+2)))
 					case 1, 2:
 						if p := anyOf(w.pods); p != nil {
 							w.v.RemovePod(p)
@@ -271,6 +285,34 @@ func TestNoPodWaitsThatFits(t *testing.T) {
 				t.Fatalf("%d pods waited: the history shows too little", checked)
 			}
 		})
+	}
+}
+
+// A place with no pod keeps others from a second one, until the last node there goes; and what waits only for
+// room is not tried for that.
+func TestAPodIsTriedAgainWhenAPlaceGoes(t *testing.T) {
+	w := newWorld(t, 1)
+	w.node("a", "4", "a")
+	w.node("b", "1", "b")
+	spread := func(name string) *corev1.Pod {
+		p := pod(name, "2")
+		p.Labels = map[string]string{"app": "spread"}
+		templates[6](p)
+		return p
+	}
+	w.add(spread("first"))
+	w.drain(t, time.Minute)
+	w.add(spread("second"))
+	w.add(pod("large", "8"))
+	w.drain(t, time.Minute)
+	if got := len(w.waiting()); got != 2 {
+		t.Fatalf("%d pods wait, want the second of zone a and the one that no node is large enough for", got)
+	}
+	w.v.RemoveNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "b", Labels: map[string]string{corev1.LabelHostname: "b", corev1.LabelTopologyZone: "b"},
+	}})
+	if tried, _ := w.drain(t, time.Minute); tried != 1 || w.pods["second"].Spec.NodeName != "a" {
+		t.Errorf("zone b has gone: %d pods were tried, want 1; the second pod was told %q", tried, w.told["second"])
 	}
 }
 

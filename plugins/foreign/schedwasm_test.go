@@ -105,7 +105,7 @@ func TestAPodsWay(t *testing.T) {
 			t.Errorf("it takes no part at %s", at)
 		}
 	}
-	if a.Hints() != framework.NodeAdded|framework.NodeAllocatableGrew|framework.NodeLabelsChanged|
+	if a.Hints() != framework.NodeAdded|framework.NodeRemoved|framework.NodeAllocatableGrew|framework.NodeLabelsChanged|
 		framework.NodeTaintsChanged|framework.PodChanged {
 		t.Errorf("events %b", a.Hints())
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
@@ -54,6 +55,18 @@ func (c *Compiled) HelpedByObject(p *framework.PodInfo, refusedBy []string, e fr
 	return slices.ContainsFunc(refusedBy, func(name string) bool {
 		a, ok := c.attentive[name]
 		return c.hints[name]&e != 0 && (!ok || a.Helped(p, old, now))
+	})
+}
+
+// HelpedByRemoval says whether a node that has gone may let a pod in that these plugins refused. It makes no
+// room for those that look at single nodes: the others have not changed.
+func (c *Compiled) HelpedByRemoval(p *framework.PodInfo, refusedBy []string, e framework.ClusterEvent, n *corev1.Node) bool {
+	return slices.ContainsFunc(refusedBy, func(name string) bool {
+		if c.isLocal[name] {
+			return false
+		}
+		a, ok := c.attentive[name]
+		return c.hints[name]&e&^framework.NodeRemoved != 0 || c.hints[name]&e != 0 && (!ok || a.Helped(p, n, nil))
 	})
 }
 

@@ -468,6 +468,7 @@ const (
 	GroupChanged                     // the PodGroup of the waiting pod
 	Unreserved                       // a pod was not bound after all: what plugins had reserved for it is free
 	NodeFeaturesChanged              // what a node declares that its kubelet can do
+	NodeRemoved                      // a node was deleted; with PodRemoved where pods were on it, as they count no more
 	AnyEvent            ClusterEvent = 1<<32 - 1
 )
 
@@ -479,8 +480,8 @@ type Hints interface {
 }
 
 // Attentive is for plugins with Hints to whom it matters which object has changed: of
-// DevicesChanged, DeviceClassChanged and VolumesChanged they are asked whether it may help a pod that they refused. old is
-// nil for an object that is new, now for one that is gone.
+// DevicesChanged, DeviceClassChanged, VolumesChanged and NodeRemoved they are asked whether it may help a pod that they
+// refused. old is nil for an object that is new, now for one that is gone.
 type Attentive interface {
 	Plugin
 	Helped(p *PodInfo, old, now runtime.Object) bool

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
@@ -30,8 +32,23 @@ func (Spread) Name() string { return "PodTopologySpread" }
 
 // Hints implements framework.Hints.
 func (Spread) Hints() framework.ClusterEvent {
-	return framework.NodeAdded | framework.NodeLabelsChanged | framework.NodeTaintsChanged |
+	return framework.NodeAdded | framework.NodeRemoved | framework.NodeLabelsChanged | framework.NodeTaintsChanged |
 		framework.PodBound | framework.PodRemoved | framework.PodChanged
+}
+
+// Helped implements framework.Attentive: a node that goes takes a place with it, maybe that with the fewest pods, or
+// one that a place too few was counted for. A node that no constraint looks at does not.
+func (sp Spread) Helped(p *framework.PodInfo, old, _ runtime.Object) bool {
+	n, ok := old.(*corev1.Node)
+	if !ok {
+		return true
+	}
+	hard, err := sp.constraints(p.Pod, corev1.DoNotSchedule)
+	if err != nil || !hasKeys(n, hard) {
+		return false
+	}
+	fits := fitting(p.Pod)
+	return slices.ContainsFunc(hard, func(c constraint) bool { return c.includes(p.Pod, n, fits) })
 }
 
 // constraint is one topologySpreadConstraint, read for a pod.

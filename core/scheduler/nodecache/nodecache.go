@@ -101,22 +101,26 @@ func sameTaint(a, b corev1.Taint) bool {
 	return a.Key == b.Key && a.Value == b.Value && a.Effect == b.Effect
 }
 
-// RemoveNode forgets a node. Its pods stay known, in case it comes back.
-func (c *Cache) RemoveNode(name string) {
+// RemoveNode forgets a node, and says what that means for waiting pods. Its pods stay known, in case it comes
+// back, but no snapshot has them any more.
+func (c *Cache) RemoveNode(name string) framework.ClusterEvent {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	info, ok := c.nodes[name]
 	if !ok {
-		return
+		return 0
 	}
+	e := framework.NodeRemoved
 	c.countImages(info, nil)
 	delete(c.nodes, name)
 	if len(info.Pods) > 0 {
 		c.strays[name] = info
+		e |= framework.PodRemoved
 	}
 	c.nodesGeneration++
 	c.generation++
 	c.last = nil
+	return e
 }
 
 // SetPod records a bound pod as the API has it; it confirms an assumed one.

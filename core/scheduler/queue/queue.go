@@ -408,6 +408,7 @@ var eventNames = []struct {
 	{framework.NodeLabelsChanged, "NodeLabelChange"},
 	{framework.NodeTaintsChanged, "NodeTaintChange"},
 	{framework.NodeFeaturesChanged, "NodeDeclaredFeatureChange"},
+	{framework.NodeRemoved, "NodeDelete"},
 	{framework.PodBound, "AssignedPodAdd"},
 	{framework.PodRemoved, "AssignedPodDelete"},
 	{framework.PodChanged, "AssignedPodUpdate"},

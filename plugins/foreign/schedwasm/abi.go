@@ -242,7 +242,7 @@ func terminated(b []byte) []string {
 // resources are kinds whose events may help, by the names that guests write.
 var resources = map[string]framework.ClusterEvent{
 	"Pod": framework.PodRemoved | framework.PodBound | framework.PodChanged,
-	"Node": framework.NodeAdded | framework.NodeAllocatableGrew |
+	"Node": framework.NodeAdded | framework.NodeRemoved | framework.NodeAllocatableGrew |
 		framework.NodeLabelsChanged | framework.NodeTaintsChanged,
 	"PersistentVolume":            framework.VolumesChanged,
 	"PersistentVolumeClaim":       framework.VolumesChanged,

@@ -4,14 +4,18 @@ package etcd_test
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -363,5 +367,49 @@ func TestNobodyNoticesThatTheLeaderDies(t *testing.T) {
 	all.Wait()
 	if _, err := b.Store().Put(t.Context(), "/registry/with-a-lease", []byte("x"), 0, time.Hour); err != nil && members["b"] != nil {
 		t.Error(err)
+	}
+}
+
+// A member that joins a cluster which has begun a moment ago, and has not settled on its version, waits until it has.
+func TestAMemberWaitsForTheVersionOfAClusterThatHasJustBegun(t *testing.T) {
+	s := servers{t, newAuthority(t, "ca")}
+	address := freeAddress(t)
+	var asked atomic.Int64
+	var first string
+	young := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Etcd-Cluster-ID", "1234")
+		switch r.URL.Path {
+		case "/members":
+			fmt.Fprintf(w, `[{"id":1,"name":"a","peerURLs":[%q]},{"id":2,"peerURLs":["https://%s"],"isLearner":true}]`, first, address)
+		case "/version":
+			version := "not_decided"
+			if asked.Add(1) > 2 {
+				version = "3.7.0"
+			}
+			fmt.Fprintf(w, `{"etcdserver":"3.7.3","etcdcluster":%q}`, version)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	cfg := s.config("b", address)
+	pair, err := tls.LoadX509KeyPair(cfg.Peers.PairFile, cfg.Peers.PairFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	young.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	young.StartTLS()
+	defer young.Close()
+	first = young.URL
+	cfg.Peers.Join = []string{first}
+
+	// It opens, and waits for others from then on, whom this test does not have.
+	ctx, cancel := context.WithCancelCause(t.Context())
+	opened := errors.New("it is open")
+	cfg.Timeout, cfg.Progress = time.Millisecond, func(string) { cancel(opened) }
+	if _, err := etcd.Start(ctx, cfg); !errors.Is(err, opened) {
+		t.Errorf("after %d questions for the version: %v", asked.Load(), err)
+	}
+	if asked.Load() < 3 {
+		t.Errorf("%d questions for the version, want 3 or more", asked.Load())
 	}
 }

@@ -117,7 +117,7 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 		return nil, err
 	}
 	if s.applied, err = inspect(cfg.Dir); err == nil {
-		s.etcd, err = open(e)
+		s.etcd, err = open(ctx, e)
 	}
 	if err != nil {
 		if full := diskFull(cfg.Dir, err.Error()); full != "" {
@@ -338,8 +338,35 @@ func (c ServerConfig) embed(listen []url.URL) *embed.Config {
 	return e
 }
 
-// open starts etcd and turns its panics about a damaged directory into errors.
-func open(cfg *embed.Config) (e *embed.Etcd, err error) {
+const (
+	// undecided is what etcd says to a member that joins while the others have no version of the
+	// cluster that they agree on, or are too busy to say it. It says the same of one that they
+	// have agreed on and that this member is too new or too old for.
+	undecided = "incompatible with current running cluster"
+	// deciding bounds how long a member waits for that: the one that leads settles the version
+	// at its first look, which comes every 4 s and later on a busy machine.
+	deciding = 20 * time.Second
+)
+
+// open starts etcd. A member that joins a cluster which has just begun waits until that has a version.
+func open(ctx context.Context, cfg *embed.Config) (*embed.Etcd, error) {
+	ctx, cancel := context.WithTimeout(ctx, deciding)
+	defer cancel()
+	again := run.Backoff{First: 100 * time.Millisecond, Longest: time.Second}
+	for {
+		e, err := openOnce(cfg)
+		if err == nil || !strings.Contains(err.Error(), undecided) {
+			return e, err
+		}
+		if !again.Wait(ctx) {
+			return nil, fmt.Errorf("the other servers' stores name no version of the cluster that this one can join"+
+				" (they may have just begun, or be of another version): %w", err)
+		}
+	}
+}
+
+// openOnce turns etcd's panics about a damaged directory into errors.
+func openOnce(cfg *embed.Config) (e *embed.Etcd, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			e, err = nil, fmt.Errorf("etcd cannot use this directory: %v", r)

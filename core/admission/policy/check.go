@@ -23,10 +23,13 @@ type checker struct {
 	errs     []error
 }
 
-func newChecker(params bool, conditions []admissionregistrationv1.MatchCondition,
+func newChecker(env *environment.EnvSet, params bool, conditions []admissionregistrationv1.MatchCondition,
 	list []admissionregistrationv1.Variable,
 ) (*checker, error) {
-	compiler, err := cel.NewCompositedCompiler(matching.NewEnvironment())
+	if env == nil {
+		env = matching.NewEnvironment()
+	}
+	compiler, err := cel.NewCompositedCompiler(env)
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +56,9 @@ func (c *checker) result(at string, r cel.CompilationResult) {
 }
 
 // CheckValidating compiles the expressions of a policy as a new one's, and says which of them do
-// not compile, by their fields.
-func CheckValidating(p *admissionregistrationv1.ValidatingAdmissionPolicy) error {
-	c, err := newChecker(p.Spec.ParamKind != nil, p.Spec.MatchConditions, p.Spec.Variables)
+// not compile, by their fields. env has their language; nil: that of Kubernetes.
+func CheckValidating(p *admissionregistrationv1.ValidatingAdmissionPolicy, env *environment.EnvSet) error {
+	c, err := newChecker(env, p.Spec.ParamKind != nil, p.Spec.MatchConditions, p.Spec.Variables)
 	if err != nil {
 		return err
 	}
@@ -75,8 +78,8 @@ func CheckValidating(p *admissionregistrationv1.ValidatingAdmissionPolicy) error
 }
 
 // CheckMutating is CheckValidating for the other kind.
-func CheckMutating(p *admissionregistrationv1.MutatingAdmissionPolicy) error {
-	c, err := newChecker(p.Spec.ParamKind != nil, p.Spec.MatchConditions, p.Spec.Variables)
+func CheckMutating(p *admissionregistrationv1.MutatingAdmissionPolicy, env *environment.EnvSet) error {
+	c, err := newChecker(env, p.Spec.ParamKind != nil, p.Spec.MatchConditions, p.Spec.Variables)
 	if err != nil {
 		return err
 	}

@@ -113,10 +113,13 @@ func (m mutating) policies(ctx context.Context, r *admission.Request) ([]*mutati
 	return append(static[:len(static):len(static)], m.mutating.current()...), nil
 }
 
-type roundsKey struct{}
+// roundsKey is that of the policies of a name.
+type roundsKey struct{ name string }
 
 // Again implements admission.Again.
-func (m mutating) Again(r *admission.Request) bool { return matching.RoundsOf(r, roundsKey{}).Again() }
+func (m mutating) Again(r *admission.Request) bool {
+	return matching.RoundsOf(r, roundsKey{m.cfg.Name}).Again()
+}
 
 // turn is one round of the plugin on one request.
 type turn struct {
@@ -135,7 +138,7 @@ func (m mutating) Mutate(ctx context.Context, r *admission.Request) error {
 	if err != nil {
 		return err
 	}
-	state := matching.RoundsOf(r, roundsKey{})
+	state := matching.RoundsOf(r, roundsKey{m.cfg.Name})
 	t := &turn{
 		verdict: verdict{Policies: m.Policies, r: r, authz: admissionauthorizer.NewCachingAuthorizer(m.cfg.Authorizer)}, state: state,
 		again: state.Begin(r.Object.Changes()),

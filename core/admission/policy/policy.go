@@ -71,6 +71,10 @@ type Config struct {
 	Types func(kind schema.GroupVersionKind) (managedfields.TypeConverter, error)
 	// Static are the policies of files; nil: there are none.
 	Static Static
+	// Environment has the language of the expressions; nil: that of Kubernetes.
+	Environment *environment.EnvSet
+	// Name tells the rounds of several Policies that take part in one request from each other.
+	Name string
 	// Conditions are the metrics of match conditions, shared with the webhooks; nil = discard.
 	Conditions *matching.Metrics
 	// Warm bounds how long a request waits for policies that are still being read; 0 = 10 s.
@@ -106,7 +110,7 @@ func New(cfg Config) (*Policies, error) {
 		cfg.Conditions = matching.NewMetrics()
 	}
 	p := &Policies{
-		cfg: cfg, env: matching.NewEnvironment(), metrics: newMetrics(),
+		cfg: cfg, env: cfg.environment(), metrics: newMetrics(),
 		namespaces: matching.Namespaces{Lister: cfg.Informers.Core().V1().Namespaces().Lister(), Client: cfg.Client},
 	}
 	cfg.Informers.Core().V1().Namespaces().Informer()
@@ -121,6 +125,14 @@ func New(cfg Config) (*Policies, error) {
 		return nil, fmt.Errorf("admission policies: %w", err)
 	}
 	return p, nil
+}
+
+// environment is that of the expressions.
+func (c *Config) environment() *environment.EnvSet {
+	if c.Environment != nil {
+		return c.Environment
+	}
+	return matching.NewEnvironment()
 }
 
 // Validating is the plugin of ValidatingAdmissionPolicies.

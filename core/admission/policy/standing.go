@@ -37,6 +37,14 @@ func (p *Policies) Standing() (out []Standing) {
 	return out
 }
 
+// Fixed are the bound validating policies of Static.
+func (p *Policies) Fixed() (out []Standing) {
+	for _, one := range (validating{p}).files() {
+		out = append(out, Standing{p, one})
+	}
+	return out
+}
+
 // Object is the policy's.
 func (s Standing) Object() metav1.Object { return s.policy.object }
 

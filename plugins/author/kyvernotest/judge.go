@@ -27,6 +27,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/beyond"
 	"github.com/wasmplane/wasmplane/plugins/sign/evidence"
 )
 
@@ -53,10 +54,42 @@ type judge struct {
 	user       map[string]any          // nil = anybody
 	compiled   map[*kyverno.Objects]*compiled
 	store      *evidence.Store
+	context    *surroundings
 }
 
 // compiled is a policy that is ready to be asked, and whether it is about a resource.
-type compiled struct{ about, all *policy.Policies }
+type compiled struct{ about, all inForce }
+
+// inForce are objects that judge a request.
+type inForce interface {
+	Validate(ctx context.Context, r *admission.Request) error
+	Mutate(ctx context.Context, r *admission.Request) error
+}
+
+// plain are those of which policies of Kubernetes are made.
+type plain struct{ *policy.Policies }
+
+func (p plain) Validate(ctx context.Context, r *admission.Request) error {
+	return p.Validating().Validate(ctx, r)
+}
+
+func (p plain) Mutate(ctx context.Context, r *admission.Request) error {
+	return p.Mutating().Mutate(ctx, r)
+}
+
+// reaching are those that use what only Kyverno's have: they look at what the test's files say.
+type reaching struct {
+	*beyond.Policy
+	reach beyond.Reach
+}
+
+func (p reaching) Validate(ctx context.Context, r *admission.Request) error {
+	return p.Policy.Validate(ctx, r, p.reach)
+}
+
+func (p reaching) Mutate(ctx context.Context, r *admission.Request) error {
+	return p.Policy.Mutate(ctx, r, p.reach)
+}
 
 // contract is what the API knows of its own kinds.
 var contract = sync.OnceValues(api.New)
@@ -70,6 +103,9 @@ func newJudge(dir string, t *given) (*judge, error) {
 	j := &judge{
 		contract: c, namespaces: namespaces{}, operations: map[operationKey]string{}, compiled: map[*kyverno.Objects]*compiled{},
 		store: evidence.New(),
+	}
+	if j.context, err = readSurroundings(dir, t); err != nil {
+		return nil, err
 	}
 	if t.Variables != "" {
 		if err := j.values(filepath.Join(dir, t.Variables)); err != nil {
@@ -99,8 +135,10 @@ func newJudge(dir string, t *given) (*judge, error) {
 	return j, nil
 }
 
-// namespaces are those that a test names, with their labels; every other one is there without any.
-type namespaces map[string]map[string]string
+// namespaces are those that a test names; every other one is there without labels and annotations.
+type namespaces map[string]namespace
+
+type namespace struct{ labels, annotations map[string]string }
 
 // operationKey is a resource that a policy is asked about.
 type operationKey struct{ policy, resource string }
@@ -121,8 +159,9 @@ type values struct {
 		APIVersion string `yaml:"apiVersion"`
 		Kind       string `yaml:"kind"`
 		Metadata   struct {
-			Name   string            `yaml:"name"`
-			Labels map[string]string `yaml:"labels"`
+			Name        string            `yaml:"name"`
+			Labels      map[string]string `yaml:"labels"`
+			Annotations map[string]string `yaml:"annotations"`
 		} `yaml:"metadata"`
 	} `yaml:"namespaces"`
 	Policies []struct {
@@ -147,10 +186,10 @@ func (j *judge) values(file string) error {
 		return err
 	}
 	for _, ns := range v.NamespaceSelector {
-		j.namespaces[ns.Name] = ns.Labels
+		j.namespaces[ns.Name] = namespace{labels: ns.Labels}
 	}
 	for _, ns := range v.Namespaces {
-		j.namespaces[ns.Metadata.Name] = ns.Metadata.Labels
+		j.namespaces[ns.Metadata.Name] = namespace{ns.Metadata.Labels, ns.Metadata.Annotations}
 	}
 	for _, p := range v.Policies {
 		for _, r := range p.Resources {
@@ -170,10 +209,10 @@ func (j *judge) values(file string) error {
 // Get implements corelisters.NamespaceLister.
 func (n namespaces) Get(name string) (*corev1.Namespace, error) {
 	all := map[string]string{corev1.LabelMetadataName: name}
-	for k, v := range n[name] {
+	for k, v := range n[name].labels {
 		all[k] = v
 	}
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all}}, nil
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all, Annotations: n[name].annotations}}, nil
 }
 
 // List implements corelisters.NamespaceLister.
@@ -200,23 +239,23 @@ func (s static) MutatingPolicies() (
 func (j *judge) decide(ctx context.Context, name string, o *kyverno.Objects, resource map[string]any) (*decision, error) {
 	c := j.compiled[o]
 	if c == nil {
-		c = &compiled{about: j.with(about(o)), all: j.with(o)}
+		c = &compiled{about: j.with(name, about(o)), all: j.with(name, o)}
 		j.compiled[o] = c
 	}
 	r, err := j.request(name, resource)
 	if err != nil {
 		return nil, err
 	}
-	if c.about.Validating().Validate(ctx, r) == nil {
+	if c.about.Validate(ctx, r) == nil {
 		return &decision{result: skip}, nil
 	}
 	if r, err = j.request(name, resource); err != nil {
 		return nil, err
 	}
 	if len(o.Mutating) > 0 {
-		err = c.all.Mutating().Mutate(ctx, r)
+		err = c.all.Mutate(ctx, r)
 	} else {
-		err = c.all.Validating().Validate(ctx, r)
+		err = c.all.Validate(ctx, r)
 	}
 	d := &decision{result: pass}
 	if err != nil {
@@ -231,7 +270,7 @@ func (j *judge) decide(ctx context.Context, name string, o *kyverno.Objects, res
 }
 
 // with are the objects in force, and everything that they find is refused.
-func (j *judge) with(o *kyverno.Objects) *policy.Policies {
+func (j *judge) with(name string, o *kyverno.Objects) inForce {
 	denying := *o
 	denying.ValidatingBindings = nil
 	for _, b := range o.ValidatingBindings {
@@ -242,12 +281,15 @@ func (j *judge) with(o *kyverno.Objects) *policy.Policies {
 	nobody := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionNoOpinion, "", nil
 	})
-	return policy.Alone(policy.Config{Static: static{&denying}, Authorizer: nobody, Types: j.types}, j.namespaces)
+	if len(o.Uses) > 0 {
+		return reaching{beyond.New(&denying, name, "", policy.Config{Authorizer: nobody, Types: j.types}, j.namespaces), j.context}
+	}
+	return plain{policy.Alone(policy.Config{Static: static{&denying}, Authorizer: nobody, Types: j.types}, j.namespaces)}
 }
 
 // about refuses whatever a policy is about.
 func about(o *kyverno.Objects) *kyverno.Objects {
-	out := &kyverno.Objects{}
+	out := &kyverno.Objects{Uses: o.Uses, Timeout: o.Timeout}
 	add := func(name string, match *admissionregistrationv1.MatchResources, conditions []admissionregistrationv1.MatchCondition,
 		failure *admissionregistrationv1.FailurePolicyType,
 	) {

@@ -75,6 +75,13 @@ func Versions() []string { return []string{"v1", "v1beta1", "v1alpha1"} }
 type Objects struct {
 	// Admission: requests are judged. Background: stored objects are judged too.
 	Admission, Background bool
+	// Uses are what the expressions use of what only Kyverno's have ("resource.Get"). Such a policy is judged by package beyond: no
+	// policy of Kubernetes can hold it.
+	Uses []string
+	// Texts are the texts that stand in the expressions: the places that the policy itself names are among them.
+	Texts []string
+	// Timeout is how long one request may take, in seconds; 0 = nothing is said.
+	Timeout int32
 
 	Validating         []*admissionregistrationv1.ValidatingAdmissionPolicy
 	ValidatingBindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
@@ -114,7 +121,7 @@ type spec struct {
 	Autogen              autogen                                    `json:"autogen"`
 	Evaluation           evaluation                                 `json:"evaluation"`
 	WebhookConfiguration *struct {
-		TimeoutSeconds *int32 `json:"timeoutSeconds"` // there is no webhook that could be late
+		TimeoutSeconds *int32 `json:"timeoutSeconds"` // of what looks beyond the request; nothing else waits
 	} `json:"webhookConfiguration"`
 
 	Validations       []validation                               `json:"validations"`
@@ -171,6 +178,23 @@ func Read(policy map[string]any) (*Objects, error) {
 	o.Spec.rewrite(withoutIdleOrValue)
 	e := o.Spec.Evaluation
 	out := &Objects{Admission: e.Admission.on(true), Background: e.Background.on(true)}
+	if w := o.Spec.WebhookConfiguration; w != nil && w.TimeoutSeconds != nil {
+		out.Timeout = *w.TimeoutSeconds
+	}
+	o.Spec.rewrite(func(expression string) string {
+		for _, use := range Uses(expression) {
+			if !slices.Contains(out.Uses, use) {
+				out.Uses = append(out.Uses, use)
+			}
+		}
+		return expression
+	})
+	if len(out.Uses) > 0 {
+		o.Spec.rewrite(func(expression string) string {
+			out.Texts = append(out.Texts, Literals(expression)...)
+			return expression
+		})
+	}
 	variants := append([]variant{{match: o.Spec.MatchConstraints}}, o.Spec.controllers()...)
 	for _, v := range variants {
 		if o.Kind == Validating || o.Kind == NamespacedValidating {

@@ -54,10 +54,10 @@ var inCEL = map[string]schema.GroupVersionResource{
 // Compiles says which expressions of a policy do not compile. Those for controllers are made of those for pods.
 func Compiles(o *kyverno.Objects) error {
 	if len(o.Validating) > 0 {
-		return policy.CheckValidating(o.Validating[0])
+		return policy.CheckValidating(o.Validating[0], nil)
 	}
 	if len(o.Mutating) > 0 {
-		return policy.CheckMutating(o.Mutating[0])
+		return policy.CheckMutating(o.Mutating[0], nil)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func checkException(o *unstructured.Unstructured) ([]rights.Need, error) {
 	}
 	tried := &admissionregistrationv1.ValidatingAdmissionPolicy{}
 	tried.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{e.Condition()}
-	if err := policy.CheckValidating(tried); err != nil {
+	if err := policy.CheckValidating(tried, nil); err != nil {
 		return nil, fmt.Errorf("spec.matchConditions: %w", err)
 	}
 	var out []rights.Need

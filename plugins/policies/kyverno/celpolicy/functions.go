@@ -141,6 +141,7 @@ func computing() cel.EnvOption {
 				return decoded(v, func(b []byte, into any) error { return yaml.Unmarshal(b, into) })
 			}))),
 	}
+	options = append(options, computingMore()...)
 	options = append(options, ofString(cel.BoolType, func(s string) ref.Val {
 		_, err := name.ParseReference(s)
 		return types.Bool(err == nil)
@@ -195,7 +196,30 @@ func (n named) Equal(other ref.Val) ref.Val { return types.Bool(other == ref.Val
 func (n named) Type() ref.Type              { return n.t }
 func (n named) Value() any                  { return n }
 
-func constant(name string, t *cel.Type) cel.EnvOption { return cel.Constant(name, t, named{t}) }
+func constant(name string, t *cel.Type) cel.EnvOption { return Global(name, t, named{t}) }
+
+// Global gives expressions a name whose value is always there. A constant will not do: Kubernetes wants expressions that it can
+// write down.
+func Global(name string, t *cel.Type, value ref.Val) cel.EnvOption {
+	return cel.Lib(global{name, t, value})
+}
+
+type global struct {
+	name  string
+	t     *cel.Type
+	value ref.Val
+}
+
+// LibraryName implements cel.SingletonLibrary.
+func (g global) LibraryName() string { return "kyverno." + g.name }
+
+// CompileOptions implements cel.Library.
+func (g global) CompileOptions() []cel.EnvOption { return []cel.EnvOption{cel.Variable(g.name, g.t)} }
+
+// ProgramOptions implements cel.Library.
+func (g global) ProgramOptions() []cel.ProgramOption {
+	return []cel.ProgramOption{cel.Globals(map[string]any{g.name: g.value})}
+}
 
 // serviceAccount reads the name of a service account's user.
 func serviceAccount(user string) ref.Val {

@@ -594,18 +594,40 @@ func (s *session) imageData(args []ref.Val) ref.Val {
 	if err != nil {
 		return s.broken(fmt.Errorf("image %s: %w", in[0], err))
 	}
-	out, err := s.w.Store.Data(s.ctx, d, r)
+	out, err := dataOf(s.ctx, s.w.Store, in[0], d, r, s.p.PlainHTTP)
 	if err != nil {
 		return s.broken(fmt.Errorf("image %s: %w", in[0], err))
 	}
-	reference, err := evidence.Parse(in[0], s.p.PlainHTTP)
+	return types.DefaultTypeAdapter.NativeToValue(out)
+}
+
+// Data is what a registry says of an image.
+func Data(ctx context.Context, store *evidence.Store, image string, r evidence.Registry) (map[string]any, error) {
+	d, err := store.Resolve(ctx, image, r)
 	if err != nil {
-		return types.WrapErr(err)
+		return nil, fmt.Errorf("image %s: %w", image, err)
 	}
-	out["image"], out["registry"], out["repository"] = in[0], reference.Context().RegistryStr(), reference.Context().RepositoryStr()
+	out, err := dataOf(ctx, store, image, d, r, r.PlainHTTP)
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", image, err)
+	}
+	return out, nil
+}
+
+func dataOf(ctx context.Context, store *evidence.Store, image string, d name.Digest, r evidence.Registry, plainHTTP bool,
+) (map[string]any, error) {
+	out, err := store.Data(ctx, d, r)
+	if err != nil {
+		return nil, err
+	}
+	reference, err := evidence.Parse(image, plainHTTP)
+	if err != nil {
+		return nil, err
+	}
+	out["image"], out["registry"], out["repository"] = image, reference.Context().RegistryStr(), reference.Context().RepositoryStr()
 	out["identifier"], out["digest"], out["resolvedImage"] = reference.Identifier(), d.DigestStr(), d.Name()
 	if t, tagged := reference.(name.Tag); tagged {
 		out["tag"], out["resolvedImage"] = t.TagStr(), t.Name()+"@"+d.DigestStr()
 	}
-	return types.DefaultTypeAdapter.NativeToValue(out)
+	return out, nil
 }

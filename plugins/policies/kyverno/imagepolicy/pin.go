@@ -124,3 +124,31 @@ func withTag(image string, tag name.Tag) string {
 	}
 	return image + ":" + tag.TagStr()
 }
+
+// Images are those of the pod that a request's object is, or makes, by the list in which they stand. Other objects have none.
+func Images(r *admission.Request) (map[string][]string, error) {
+	out := map[string][]string{}
+	for _, list := range containerLists {
+		out[list] = []string{}
+	}
+	o := r.Object
+	if o == nil {
+		o = r.OldObject
+	}
+	if o == nil {
+		return out, nil
+	}
+	tree, err := o.Tree()
+	if err != nil {
+		return nil, err
+	}
+	fields, _ := containersOf(r, tree)
+	for _, list := range containerLists {
+		for _, c := range containers(fields, list) {
+			if image, ok := c["image"].(string); ok {
+				out[list] = append(out[list], image)
+			}
+		}
+	}
+	return out, nil
+}

@@ -31,10 +31,14 @@ func policiesInCEL(objects []*unstructured.Unstructured, form string) (out []run
 			err = fmt.Errorf("it becomes objects of the API, not an entry: use --as %s", asObjects)
 		}
 		if err == nil {
-			err = policyobject.Compiles(made)
+			err = policyobject.Compiles(made, o.GetNamespace())
 		}
 		if err != nil {
 			errs = append(errs, &policies.Error{Policy: o, Err: err})
+			continue
+		}
+		if len(made.Uses) > 0 { // no policy of Kubernetes can hold it
+			out = append(out, o)
 			continue
 		}
 		out = append(out, made.All()...)

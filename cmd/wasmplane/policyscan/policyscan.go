@@ -33,6 +33,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/externaldata"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/gate"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/celgate"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/imagegate"
 	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
 	"github.com/wasmplane/wasmplane/plugins/policies/scan"
@@ -46,6 +47,7 @@ type World struct {
 	Policies   *policy.Policies
 	Plugins    func() []admission.Plugin
 	Images     *imagegate.Gate // policies about images; nil = there are none
+	Kyverno    *celgate.Gate   // policies that look beyond the request; nil = there are none
 	Gate       *gate.Gate      // Gatekeeper's expansion templates; nil = there are none
 	Format     scan.Format     // of reports; "" = there are none
 }
@@ -117,6 +119,15 @@ func (w *World) Judges(ctx context.Context) (out []scan.Policy, err error) {
 	for _, s := range w.Policies.Standing() {
 		if info, wanted := inCELInfo(s); wanted {
 			out = append(out, ofCEL(s, info))
+		}
+	}
+	if w.Kyverno != nil {
+		list, err := w.Kyverno.Standing(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range list {
+			out = append(out, ofKyverno(s))
 		}
 	}
 	if w.Images != nil {
@@ -296,6 +307,26 @@ func (j *judge) withImplied(s pointadmission.Standing, e *gate.Expansions) *judg
 func ofCEL(s policy.Standing, info scan.Info) *judge {
 	return &judge{
 		info: info, version: withOthers(s.Version(), s.Parameterized()),
+		handles: func(r scan.Resource, op admission.Operation) bool { return s.About(r.GroupResource(), op) },
+		ask: func(ctx context.Context, r *admission.Request) (asked bool, out []scan.Objection, err error) {
+			asked, found, err := s.Judge(ctx, r)
+			for _, f := range found {
+				out = append(out, scan.Objection(f))
+			}
+			return asked, out, err
+		},
+	}
+}
+
+// ofKyverno is a policy that looks at more than the object.
+func ofKyverno(s celgate.Standing) *judge {
+	name := s.Name()
+	if s.Namespace() != "" {
+		name = s.Namespace() + "/" + name
+	}
+	return &judge{
+		info:    scan.Info{Key: "kyverno/" + s.Kind() + "/" + name, Source: "Kyverno" + s.Kind(), Policy: name, Warns: s.Warns(), Space: s.Namespace()},
+		version: withOthers(s.Version(), true),
 		handles: func(r scan.Resource, op admission.Operation) bool { return s.About(r.GroupResource(), op) },
 		ask: func(ctx context.Context, r *admission.Request) (asked bool, out []scan.Objection, err error) {
 			asked, found, err := s.Judge(ctx, r)

@@ -20,9 +20,9 @@ func OperatorsDial(o Options) *dial.Policy {
 	return &p
 }
 
-// tenantsDial is where it connects to on behalf of tenants: the internet, without the
+// TenantsDial is where it connects to on behalf of tenants: the internet, without the
 // cluster's own networks and this machine's own addresses, should these be public.
-func tenantsDial(o Options) *dial.Policy {
+func TenantsDial(o Options) *dial.Policy {
 	allowed, _ := o.Config.Egress.Networks()
 	own := append(o.Config.Cluster.PodNetworks(), o.Config.Cluster.ServiceNetworks()...)
 	addresses, err := net.InterfaceAddrs()

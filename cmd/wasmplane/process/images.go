@@ -30,7 +30,7 @@ func RegistryTransports(o Options) (operators, tenants http.RoundTripper) {
 			MaxResponseHeaderBytes: 64 << 10,
 		})
 	}
-	return by(*OperatorsDial(o)), by(*tenantsDial(o))
+	return by(*OperatorsDial(o)), by(*TenantsDial(o))
 }
 
 // TrustedRoot reads the configuration's root of trust, anew when its file has changed; nil where there is none. A file that cannot be

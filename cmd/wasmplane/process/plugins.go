@@ -56,7 +56,7 @@ func NewPlugins(ctx context.Context, o Options, e Environment) (*Plugins, error)
 		Entries: entries, Dir: filepath.Dir(o.Config.File), CacheDir: o.Dir.PluginCache(), ModuleDir: o.Dir.PluginModules(),
 		DisabledDir: o.Dir.DisabledPlugins(), Logger: o.Logger,
 		Registerer: e.Metrics, Namespaces: e.Namespaces, Functions: functions, Secrets: secrets(e.Kube), Points: e.Points,
-		Operators: OperatorsDial(o), Tenants: tenantsDial(o), Attempts: o.Attempts,
+		Operators: OperatorsDial(o), Tenants: TenantsDial(o), Attempts: o.Attempts,
 	})
 	if err != nil {
 		return nil, err

@@ -36,6 +36,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/quota"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/gate"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/celgate"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/imagegate"
 	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
 )
@@ -45,6 +46,7 @@ type admitting struct {
 	*admission.Chain
 	policies *policy.Policies
 	images   *imagegate.Gate // nil where Kyverno's policies are not in force
+	kyverno  *celgate.Gate   // nil with images
 	gate     *gate.Gate      // nil where Gatekeeper's are not
 	run      func(context.Context) error
 }
@@ -101,8 +103,11 @@ func newAdmission(ctx context.Context, b base, plugins *extensions, chain *authz
 	if err != nil {
 		return nil, err
 	}
+	var kyverno *celgate.Gate
 	if images != nil {
-		list = append(list, images)
+		kyverno = b.kyvernoPolicies(guard.Rights, images, plugins.access,
+			policy.Config{Authorizer: chain, Resources: b.view, Types: b.view.Types})
+		list = append(list, kyverno, images)
 	}
 	quotas, err := quotaadmission.New(quotaadmission.Config{
 		Client: b.internal.Kube, Informers: b.informers,
@@ -129,7 +134,7 @@ func newAdmission(ctx context.Context, b base, plugins *extensions, chain *authz
 		}
 		b.logOrder(admit)
 	})
-	return &admitting{Chain: admit, policies: policies, images: images, gate: g, run: follow}, nil
+	return &admitting{Chain: admit, policies: policies, images: images, kyverno: kyverno, gate: g, run: follow}, nil
 }
 
 // builtinAdmission are the built-in plugins as the configuration wants them, and

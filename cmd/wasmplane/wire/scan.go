@@ -42,7 +42,7 @@ func (s *server) scanPolicies(ctx context.Context) error {
 		return scan.New(scan.Config{
 			World: &policyscan.World{
 				View: s.view, Namespaces: s.informers.Core().V1().Namespaces().Lister(), Policies: s.admit.policies, Plugins: s.plugins.Admission,
-				Images: s.admit.images, Gate: s.admit.gate,
+				Images: s.admit.images, Kyverno: s.admit.kyverno, Gate: s.admit.gate,
 				Format: format,
 			},
 			Sink: scan.Objects{Client: s.internal.Dynamic, Format: format, Resource: s.view.ResourceOf}, Reports: most, Share: shareOfReports,

@@ -118,7 +118,12 @@ type roundsKey struct{ name string }
 
 // Again implements admission.Again.
 func (m mutating) Again(r *admission.Request) bool {
-	return matching.RoundsOf(r, roundsKey{m.cfg.Name}).Again()
+	return Again(r, m.cfg.Name)
+}
+
+// Again says whether policies of a name (Config.Name) are to be asked again about a request.
+func Again(r *admission.Request, name string) bool {
+	return matching.RoundsOf(r, roundsKey{name}).Again()
 }
 
 // turn is one round of the plugin on one request.

@@ -38,7 +38,7 @@ const (
 var projects = map[string]string{
 	gatekeeper.TemplateGroup: Gatekeeper, gatekeeper.ConstraintGroup: Gatekeeper, admissionpolicy.Group: Kubewarden,
 	gatekeeper.ConfigGroup: Gatekeeper, gatekeeper.SyncSetGroup: Gatekeeper, mutation.Group: Gatekeeper, expansion.Group: Gatekeeper,
-	kyverno.Group: Kyverno, externaldata.Group: Gatekeeper,
+	kyverno.Group: Kyverno, kyverno.GlobalGroup: Kyverno, externaldata.Group: Gatekeeper,
 }
 
 // Check implements apiobject.Policies.
@@ -93,6 +93,12 @@ func (c Check) Check(ctx context.Context, o *unstructured.Unstructured) (*manife
 			return nil, nil, nil
 		}
 		return nil, nil, c.Compile(ctx, t.Rego)
+	case kyverno.GlobalGroup:
+		if o.GetKind() != kyverno.GlobalKind { // a kind of Kyverno's that means nothing here
+			return nil, nil, nil
+		}
+		needs, err := checkGlobal(o)
+		return nil, needs, err
 	case kyverno.Group:
 		needs, err := checkKyverno(o)
 		return nil, needs, err

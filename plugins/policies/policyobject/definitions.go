@@ -91,6 +91,17 @@ func Definitions(enabled []string) []*apiextensionsv1.CustomResourceDefinition {
 	}
 	if slices.Contains(enabled, Kyverno) {
 		out = append(out, kyvernoDefinitions()...)
+		global := definition(schema.GroupVersionResource{
+			Group: kyverno.GlobalGroup, Version: kyverno.GlobalVersions()[0], Resource: plural(kyverno.GlobalKind),
+		}, kyverno.GlobalKind, apiextensionsv1.ClusterScoped,
+			"GlobalContextEntry is what policies of Kyverno share: objects, or the answer of a server (globalContext.Get).")
+		global.Spec.Names.ShortNames = []string{"gctxentry"}
+		for _, v := range kyverno.GlobalVersions()[1:] {
+			old := *global.Spec.Versions[0].DeepCopy()
+			old.Name, old.Storage = v, false
+			global.Spec.Versions = append(global.Spec.Versions, old)
+		}
+		out = append(out, global)
 	}
 	return out
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/point/admission"
 	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/beyond"
 	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
@@ -51,8 +52,12 @@ var inCEL = map[string]schema.GroupVersionResource{
 	"MutatingAdmissionPolicyBinding":   admissionregistrationv1.SchemeGroupVersion.WithResource("mutatingadmissionpolicybindings"),
 }
 
-// Compiles says which expressions of a policy do not compile. Those for controllers are made of those for pods.
-func Compiles(o *kyverno.Objects) error {
+// Compiles says which expressions of a policy of a namespace ("" = the cluster) do not compile. Those for controllers are made of
+// those for pods.
+func Compiles(o *kyverno.Objects, namespace string) error {
+	if len(o.Uses) > 0 {
+		return beyond.Compiles(o, namespace)
+	}
 	if len(o.Validating) > 0 {
 		return policy.CheckValidating(o.Validating[0], nil)
 	}
@@ -80,7 +85,11 @@ func checkKyverno(o *unstructured.Unstructured) ([]rights.Need, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := Compiles(made); err != nil {
+	sends := slices.IndexFunc(made.Uses, func(use string) bool { return strings.HasPrefix(use, "http.") })
+	if sends >= 0 && o.GetNamespace() != "" {
+		return nil, fmt.Errorf("spec: a policy of a namespace sends nothing, so that its expressions have no %s", made.Uses[sends])
+	}
+	if err := Compiles(made, o.GetNamespace()); err != nil {
 		return nil, err
 	}
 	if o.GetNamespace() != "" {
@@ -88,7 +97,31 @@ func checkKyverno(o *unstructured.Unstructured) ([]rights.Need, error) {
 			return nil, err
 		}
 	}
-	return needs(matches(made)[0], len(made.Mutating) > 0, o.GetNamespace()), nil
+	out := needs(matches(made)[0], len(made.Mutating) > 0, o.GetNamespace())
+	if sends >= 0 || o.GetNamespace() == "" && slices.ContainsFunc(made.Uses, isImageData) {
+		out = append(out, rights.Need{Field: "spec", What: "send from the control plane's machines"})
+	}
+	return out, nil
+}
+
+func isImageData(use string) bool { return use == "image.GetMetadata" || use == "image.getMetadata" }
+
+// checkGlobal says what is wrong with a GlobalContextEntry, and what its writer must be allowed.
+func checkGlobal(o *unstructured.Unstructured) ([]rights.Need, error) {
+	e, err := kyverno.ReadGlobalEntry(o.Object)
+	if err != nil {
+		return nil, err
+	}
+	if e.URL != "" {
+		return []rights.Need{{Field: "spec.apiCall.service", What: "send from the control plane's machines"}}, nil
+	}
+	verb := "list"
+	if e.Object != "" {
+		verb = "get"
+	}
+	return []rights.Need{{Field: "spec", Attributes: &authorizationv1.ResourceAttributes{
+		Verb: verb, Group: e.Group, Version: e.Version, Resource: e.Resource, Namespace: e.Namespace, Name: e.Object,
+	}}}, nil
 }
 
 func checkException(o *unstructured.Unstructured) ([]rights.Need, error) {
@@ -205,9 +238,12 @@ func (c *Controller) kyverno(ctx context.Context) {
 			}
 			made, err := c.policyInCEL(o, exceptions)
 			done := false
-			if err == nil {
+			switch {
+			case err == nil && len(made.Uses) > 0: // the servers judge by it themselves
+				done = true
+			case err == nil:
 				done, err = c.putAll(ctx, o, made, wanted)
-			} else {
+			default:
 				kept[string(o.GetUID())] = true
 			}
 			c.report(ctx, o, "bring it into force", err)
@@ -264,17 +300,24 @@ func (c *Controller) policyInCEL(o *unstructured.Unstructured, exceptions []*kyv
 		if err := withinReach(matches(made)[0], len(made.Mutating) > 0); err != nil {
 			return nil, err
 		}
-		made.Except(notTheSystem)
 	}
 	for _, e := range exceptions {
 		if e.About(o.GetKind(), o.GetNamespace(), o.GetName(), time.Now()) {
 			made.Except(e.Condition())
 		}
 	}
-	for _, m := range matches(made) {
+	Complete(made, o.GetNamespace())
+	return made, nil
+}
+
+// Complete says what the API would fill in, and keeps the cluster's components out of a policy of a namespace.
+func Complete(o *kyverno.Objects, namespace string) {
+	if namespace != "" {
+		o.Except(notTheSystem)
+	}
+	for _, m := range matches(o) {
 		complete(m)
 	}
-	return made, nil
 }
 
 // complete says what the API would fill in, and leaves out what a policy is made of: nobody is kept from

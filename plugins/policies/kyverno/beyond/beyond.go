@@ -184,8 +184,7 @@ func (p *Policy) Mutate(ctx context.Context, r *admission.Request, reach Reach) 
 
 // Again says whether the policy is to be asked again about a request that was changed after it.
 func (p *Policy) Again(r *admission.Request) bool {
-	again, ok := policy.Alone(p.cfg, p.namespaces).Mutating().(admission.Again)
-	return ok && again.Again(r)
+	return policy.Again(r, p.cfg.Name)
 }
 
 // Validate judges a request, and does what the policy's actions say.

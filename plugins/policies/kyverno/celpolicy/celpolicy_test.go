@@ -4,8 +4,16 @@ package celpolicy_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
 	"strings"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
@@ -33,7 +41,26 @@ func evaluate(ctx context.Context, t *testing.T, expression string, variables ..
 	}).Validate(ctx)
 }
 
+// selfSigned is a certificate in PEM, as a literal of the language.
+func selfSigned(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a"}, NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), "\n", "\\n")
+}
+
 func TestTheFunctionsOfKyverno(t *testing.T) {
+	certificate := selfSigned(t)
 	const digest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	for _, expression := range []string{
 		`image("nginx").registry() == "index.docker.io" && image("nginx").repository() == "library/nginx" && image("nginx").tag() == "latest"`,
@@ -51,6 +78,14 @@ func TestTheFunctionsOfKyverno(t *testing.T) {
 		`md5("") == "d41d8cd98f00b204e9800998ecf8427e" && sha1("") == "da39a3ee5e6b4b0d3255bfef95601890afd80709"`,
 		`object.name.orValue("y") == "x" && object.?other.orValue("y") == "y"`,
 		`variables.twice[1] == 4`,
+		`time.now() - duration("1h") < time.now() && time.toCron(timestamp("2025-01-02T15:30:00Z")) == "30 15 2 1 4"`,
+		`time.truncate(timestamp("2025-01-02T03:45:27Z"), duration("1h")) == timestamp("2025-01-02T03:00:00Z")`,
+		`math.round(10.125, 2) == 10.13 && math.round(12345.6789, -2) == 12300.0`,
+		`random().matches("^[0-9a-z]{8}$") && random("[A-Z]{2}-(a|b)+x?[^c]").matches("^[A-Z]{2}-(a|b)+x?[^c]$")`,
+		`listObjToMap([{"id": "x"}, {"id": "y"}], [{"v": 1}, {"v": 2}], "id", "v") == {"x": 1, "y": 2}`,
+		`gzip.decompress(gzip.compress("text")) == "text" && hash.md5("") == md5("")`,
+		`x509.decode("` + certificate + `").IsCA && x509.decode("` + certificate + `").Subject.CommonName == "a"`,
+		`timestamp(x509.decode("` + certificate + `").NotAfter) > time.now()`,
 	} {
 		failed, err := evaluate(t.Context(), t, expression,
 			admissionregistrationv1.Variable{Name: "twice", Expression: "object.list.map(n, n * 2)"})
@@ -78,6 +113,12 @@ func TestWhatIsWrongWithAnExpressionIsSaid(t *testing.T) {
 		{t.Context(), `globalContext.Get("a", "b") == 1`, "undeclared reference to 'globalContext'"},
 		{t.Context(), "'" + strings.Repeat("x", 70<<10) + "' == ''", "more than 65536 bytes"},
 		{t.Context(), strings.Repeat("object.list.all(a, ", 30) + "true" + strings.Repeat(")", 30), "cost"},
+		{t.Context(), `random("(a{900}){900}") == ""`, "invalid repeat count"},
+		{t.Context(), `random("(((a{90}){90}){90})") == ""`, "random: "},
+		{t.Context(), `x509.decode("no").IsCA`, "expected a certificate"},
+		{t.Context(), `listObjToMap([{"id": 1}], [{"v": 1}], "id", "v") == {}`, "expected a string"},
+		{t.Context(), `listObjToMap([], [{"v": 1}], "id", "v") == {}`, "expected as many"},
+		{t.Context(), `gzip.decompress(b"no") == ""`, "gzip.decompress"},
 		{over, `object.list.all(a, object.list.all(b, a < b))`, "not evaluated in time"},
 	} {
 		failed, err := evaluate(c.ctx, t, c.expression)

@@ -162,7 +162,10 @@ func read(u *unstructured.Unstructured, exceptions []*unstructured.Unstructured)
 func (*Gate) Name() string { return Name }
 
 // Handles implements admission.Plugin.
-func (*Gate) Handles(r *admission.Request) bool {
+func (*Gate) Handles(r *admission.Request) bool { return Judged(r) }
+
+// Judged says whether Kyverno's policies are asked about such a request at all.
+func Judged(r *admission.Request) bool {
 	return r.Resource.Group != kyverno.Group && r.Resource.Group != manifest.APIGroup && !matching.IsConfiguration(r) &&
 		!matching.IsReview(r) &&
 		!pointadmission.OutOfReach(r)
@@ -173,7 +176,12 @@ func (s *standing) reaches(r *admission.Request) bool {
 	if !s.Admission {
 		return false
 	}
-	return !s.Namespaced() || r.Namespace == s.Namespace && !pointadmission.OfTheSystem(r) &&
+	return !s.Namespaced() || Within(s.Namespace, r)
+}
+
+// Within says whether the policies of a namespace are asked about such a request.
+func Within(namespace string, r *admission.Request) bool {
+	return r.Namespace == namespace && !pointadmission.OfTheSystem(r) &&
 		pointadmission.TenantReach(r.Resource.Group, r.Resource.Resource, r.Subresource)
 }
 
@@ -310,7 +318,7 @@ func told(err error) error {
 	image := about(err)
 	switch {
 	case errors.As(err, &refused):
-		return errors.New(image + "its registry may not be connected to: it is at a private address, and no glob of the policy's matchImageReferences names it (or egress forbids it)")
+		return errors.New(image + "its registry may not be connected to: it is at a private address, and the policy does not name it (by a glob of matchImageReferences, or in an expression; or egress forbids it)")
 	case errors.As(err, &large):
 		return fmt.Errorf("%sits registry answered with more than %d bytes", image, large.Limit)
 	case errors.As(err, &plain):
@@ -342,20 +350,39 @@ func about(err error) string {
 	return ""
 }
 
+// reach is how the registry of an image of a namespace's pods is reached. named: a policy of the cluster names it.
+func (g *Gate) reach(namespace string, named bool) evidence.Registry {
+	if named {
+		return evidence.Registry{
+			Transport: g.cfg.Operators, Key: "named",
+			Turn: func(ctx context.Context) (func(), error) { // of one lane for all, of which no namespace has everything
+				return g.lanes.both(ctx, "named for "+namespace, namedOfNamespace, "named", namedLookups)
+			},
+		}
+	}
+	return evidence.Registry{
+		Transport: g.cfg.Tenants, Key: "public",
+		Turn: func(ctx context.Context) (func(), error) {
+			return g.lanes.take(ctx, "namespace "+namespace, namespaceLookups)
+		},
+	}
+}
+
+// Data is what a registry says of an image of a namespace's pods, without credentials. named: a policy of the cluster names the registry.
+func (g *Gate) Data(ctx context.Context, namespace string, named bool, image string) (map[string]any, error) {
+	out, err := imagepolicy.Data(ctx, g.world.Store, image, g.reach(namespace, named))
+	if err != nil {
+		return nil, told(err)
+	}
+	return out, nil
+}
+
 // Registry implements imagepolicy.Registries.
 func (g *Gate) Registry(ctx context.Context, p *imagepolicy.Policy, repository name.Repository, named bool) (evidence.Registry, error) {
 	a, _ := ctx.Value(askingKey{}).(asking)
 	s := a.policy
-	r := evidence.Registry{Transport: g.cfg.Tenants, PlainHTTP: p.PlainHTTP, Key: "public"}
-	r.Turn = func(ctx context.Context) (func(), error) {
-		return g.lanes.take(ctx, "namespace "+a.namespace, namespaceLookups)
-	}
-	if named && !p.Namespaced() {
-		r.Transport, r.Key = g.cfg.Operators, "named"
-		r.Turn = func(ctx context.Context) (func(), error) { // of one lane for all, of which no namespace has everything
-			return g.lanes.both(ctx, "named for "+a.namespace, namedOfNamespace, "named", namedLookups)
-		}
-	}
+	r := g.reach(a.namespace, named && !p.Namespaced())
+	r.PlainHTTP = p.PlainHTTP
 	if p.PlainHTTP {
 		r.Key += " plain"
 	}

@@ -194,16 +194,52 @@ func TestAnExceptionTakesOutWhatItNames(t *testing.T) {
 	}
 }
 
+// TestWhatIsBeyondTheRequestStandsInFiles: objects, images, entries and answers of servers.
+func TestWhatIsBeyondTheRequestStandsInFiles(t *testing.T) {
+	dir := files(t, map[string]string{
+		"policies.yaml": `{apiVersion: policies.kyverno.io/v1, kind: ValidatingPolicy, metadata: {name: p}, spec: {
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]},
+  variables: [{name: teams, expression: 'globalContext.Get("teams", "")'}],
+  validations: [{expression: 'image.GetMetadata(object.spec.containers[0].image).config.User == resource.Get("v1", "configmaps", "default", "c").data.user
+    && resource.List("v1", "configmaps", "", {"a": "b"}).items.size() == 1 && http.Get("https://a.example.com/x").ok == true
+    && variables.teams[0].metadata.name == "t"'}]}}`,
+		"resources.yaml": "{apiVersion: v1, kind: Pod, metadata: {name: good}, spec: {containers: [{name: c, image: a}]}}\n---\n" +
+			"{apiVersion: v1, kind: Pod, metadata: {name: bad}, spec: {containers: [{name: c, image: b}]}}\n",
+		"team.yaml": "{apiVersion: v1, kind: Namespace, metadata: {name: t}}",
+		"context.yaml": `{apiVersion: cli.kyverno.io/v1alpha1, kind: Context, metadata: {name: c}, spec: {
+  resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: default, labels: {a: b}}, data: {user: nobody}}],
+  images: [{image: a, config: {User: nobody}}, {image: "b:latest", config: {User: root}}]}}`,
+		"kyverno-test.yaml": "apiVersion: cli.kyverno.io/v1alpha1\nkind: Test\nmetadata: {name: t}\npolicies: [policies.yaml]\nresources: [resources.yaml]\n" +
+			"context: context.yaml\nglobalContextEntries: [{name: teams, resourceFiles: [team.yaml]}]\n" +
+			"apiCallResponses: [{urlPath: /x, response: {statusCode: 200, body: {ok: true}}}]\n" +
+			"results:\n- {policy: p, kind: Pod, resources: [good], result: pass}\n- {policy: p, kind: Pod, resources: [bad], result: fail}\n",
+	})
+	found, err := kyvernotest.Find(dir)
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	if n, err := found[0].Run(t.Context(), func(r suite.Result) {
+		if r.Problem != "" {
+			t.Error(r.Case, r.Problem)
+		}
+	}); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+}
+
 func TestATestThatAsksForMoreIsRefused(t *testing.T) {
 	for more, want := range map[string]string{
-		"context: c.yaml":                   "context: policies look at requests alone here",
-		"exceptions: [e.yaml]":              "e.yaml: spec.images, spec.allowedValues: expressions are not told them here",
-		"variables: v.yaml":                 "variables: ",
-		"variables: w.yaml":                 "variables: policies: p: r: request.user: expected request.operation",
-		"userinfo: u.yaml":                  "userinfo: clusterRoles: a policy in CEL is not told them",
-		"resources: [lost.yaml]":            "lost.yaml",
-		"checks: []":                        "checks",
-		"policies: [policies.yaml, x.yaml]": "x.yaml",
+		"context: c.yaml": "context: open ",
+		"context: u.yaml": "context: u.yaml: yaml: unmarshal errors",
+		"context: e.yaml": "context: e.yaml: ",
+		"globalContextEntries: [{name: g, fieldPath: a}]": "globalContextEntries: g: projections and fieldPath",
+		"exceptions: [e.yaml]":                            "e.yaml: spec.images, spec.allowedValues: expressions are not told them here",
+		"variables: v.yaml":                               "variables: ",
+		"variables: w.yaml":                               "variables: policies: p: r: request.user: expected request.operation",
+		"userinfo: u.yaml":                                "userinfo: clusterRoles: a policy in CEL is not told them",
+		"resources: [lost.yaml]":                          "lost.yaml",
+		"checks: []":                                      "checks",
+		"policies: [policies.yaml, x.yaml]":               "x.yaml",
 	} {
 		text := "apiVersion: cli.kyverno.io/v1alpha1\nkind: Test\nmetadata: {name: t}\nresults: []\n" + more + "\n"
 		if !strings.HasPrefix(more, "policies") {

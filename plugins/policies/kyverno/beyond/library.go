@@ -13,8 +13,6 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
-	"google.golang.org/protobuf/types/known/structpb"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/celpolicy"
@@ -173,7 +171,7 @@ func keyOf(name string, args []ref.Val) (string, error) {
 			out += "\x00" + p.t.TypeName() + "\x00" + p.authorities
 			continue
 		}
-		v, err := native(a)
+		v, err := celpolicy.Native(a)
 		if err != nil {
 			return "", err
 		}
@@ -186,23 +184,9 @@ func keyOf(name string, args []ref.Val) (string, error) {
 	return out, nil
 }
 
-// native is a value as JSON has it, with whole numbers.
-func native(v ref.Val) (any, error) {
-	n, err := v.ConvertToNative(reflect.TypeFor[*structpb.Value]())
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(n.(*structpb.Value).AsInterface())
-	if err != nil {
-		return nil, err
-	}
-	var out any
-	return out, utiljson.Unmarshal(text, &out)
-}
-
 // resourceArgs puts the parts of what ToGVR answered in the place of an apiVersion and a resource.
 func resourceArgs(args []ref.Val) []ref.Val {
-	v, err := native(args[1])
+	v, err := celpolicy.Native(args[1])
 	parts, ok := v.(map[string]any)
 	if err != nil || !ok {
 		return args
@@ -233,11 +217,20 @@ func textMap(args []ref.Val, at int) (map[string]string, error) {
 	if len(args) <= at {
 		return nil, nil
 	}
-	v, err := args[at].ConvertToNative(reflect.TypeFor[map[string]string]())
+	v, err := celpolicy.Native(args[at])
 	if err != nil {
 		return nil, err
 	}
-	return v.(map[string]string), nil
+	out := map[string]string{}
+	fields, _ := v.(map[string]any)
+	for key, field := range fields {
+		text, ok := field.(string)
+		if !ok {
+			return nil, fmt.Errorf("%s: expected a string", key)
+		}
+		out[key] = text
+	}
+	return out, nil
 }
 
 func (s *session) get(args []ref.Val) (any, error) {
@@ -269,7 +262,7 @@ func (s *session) post(args []ref.Val) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := native(args[4])
+	v, err := celpolicy.Native(args[4])
 	if err != nil {
 		return nil, err
 	}
@@ -322,7 +315,7 @@ func (s *session) httpPost(args []ref.Val) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := native(args[2])
+	body, err := celpolicy.Native(args[2])
 	if err != nil {
 		return nil, err
 	}

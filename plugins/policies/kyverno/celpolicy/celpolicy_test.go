@@ -74,6 +74,7 @@ func TestTheFunctionsOfKyverno(t *testing.T) {
 		`parseServiceAccount("jane").Name == ""`,
 		`json.unmarshal('{"a":[1]}').a[0] == 1.0 && json.marshal({"a": "b"}) == '{"a":"b"}'`,
 		`yaml.parse("a: {b: c}").a.b == "c"`,
+		`json.marshal(object.list) == "[1,2]" && json.marshal({"t": dyn(timestamp("2025-01-02T03:00:00Z")), "n": dyn(null), "o": dyn(object.?none)}) == '{"n":null,"o":null,"t":"2025-01-02T03:00:00Z"}'`,
 		`sha256("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"`,
 		`md5("") == "d41d8cd98f00b204e9800998ecf8427e" && sha1("") == "da39a3ee5e6b4b0d3255bfef95601890afd80709"`,
 		`object.name.orValue("y") == "x" && object.?other.orValue("y") == "y"`,

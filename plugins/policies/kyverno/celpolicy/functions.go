@@ -16,8 +16,8 @@ import (
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
 	"github.com/google/go-containerregistry/pkg/name"
-	"google.golang.org/protobuf/types/known/structpb"
 	"sigs.k8s.io/yaml"
 )
 
@@ -254,19 +254,62 @@ func decoded(v ref.Val, decode func([]byte, any) error) ref.Val {
 }
 
 func encoded(v ref.Val) ref.Val {
-	native, err := v.ConvertToNative(reflect.TypeFor[*structpb.Value]())
+	native, err := Native(v)
 	if err != nil {
 		return types.WrapErr(err)
 	}
-	value, ok := native.(*structpb.Value)
-	if !ok {
-		return types.MaybeNoSuchOverloadErr(v)
-	}
-	text, err := json.Marshal(value.AsInterface())
+	text, err := json.Marshal(native)
 	if err != nil {
 		return types.WrapErr(err)
 	}
 	return types.String(text)
+}
+
+// Native is a value as JSON has it, with whole numbers.
+func Native(v ref.Val) (any, error) {
+	switch v := v.(type) {
+	case types.Null:
+		return nil, nil
+	case *types.Err:
+		return nil, v
+	case *types.Optional:
+		if !v.HasValue() {
+			return nil, nil
+		}
+		return Native(v.GetValue())
+	case types.Bool, types.Int, types.Uint, types.Double, types.String, types.Bytes:
+		return v.Value(), nil
+	case traits.Mapper:
+		out := map[string]any{}
+		for it := v.Iterator(); it.HasNext() == types.True; {
+			key := it.Next()
+			name, ok := key.Value().(string)
+			if !ok {
+				return nil, fmt.Errorf("a key is a %s, and JSON has texts alone", key.Type().TypeName())
+			}
+			field, err := Native(v.Get(key))
+			if err != nil {
+				return nil, err
+			}
+			out[name] = field
+		}
+		return out, nil
+	case traits.Lister:
+		out := []any{}
+		for it := v.Iterator(); it.HasNext() == types.True; {
+			item, err := Native(it.Next())
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, item)
+		}
+		return out, nil
+	}
+	text := v.ConvertToType(types.StringType) // times, quantities, addresses
+	if s, ok := text.(types.String); ok {
+		return string(s), nil
+	}
+	return nil, fmt.Errorf("JSON has no %s", v.Type().TypeName())
 }
 
 // lenient has orValue answer a value that is no optional one: public policies were written when CEL did so.

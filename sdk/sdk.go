@@ -18,7 +18,7 @@ import (
 
 // files are the SDKs' sources but that of Go, which is a module of its own and brings its own.
 //
-//go:embed rust/Cargo.toml rust/src/*.rs c/wasmplane.h zig/wasmplane.zig assemblyscript/package.json assemblyscript/index.ts javascript/package.json javascript/index.js javascript/index.d.ts javascript/glue.js python/__init__.py python/glue.py python/py.typed
+//go:embed rust/Cargo.toml rust/src/*.rs rust/src/plugin.world c/wasmplane.h zig/wasmplane.zig assemblyscript/package.json assemblyscript/index.ts javascript/package.json javascript/index.js javascript/index.d.ts javascript/glue.js python/__init__.py python/glue.py python/py.typed
 var files embed.FS
 
 // runtime is what plugins in JavaScript run on: its source, and runtime.wasm.gz where

@@ -23,14 +23,31 @@ const (
 	TypeScriptVersion     = "5.9.3" // of those who want types checked: new plugins name it, and build without it
 )
 
-// errNoRust says how to get the target.
-var errNoRust = errors.New("no rustc with the target wasm32-unknown-unknown was found: rustup target add wasm32-unknown-unknown, or apt install rustc cargo libstd-rust-dev-wasm32 lld")
+// Targets of Rust, of modules and of components.
+const (
+	rustModule    = "wasm32-unknown-unknown"
+	rustComponent = "wasm32-wasip2"
+)
+
+// errNoRust says how to get a target.
+var errNoRust = map[string]error{
+	rustModule:    errors.New("no rustc with the target wasm32-unknown-unknown was found: rustup target add wasm32-unknown-unknown, or apt install rustc cargo libstd-rust-dev-wasm32 lld"),
+	rustComponent: errors.New("no rustc with the target wasm32-wasip2, that of components, was found: rustup target add wasm32-wasip2"),
+}
+
+// rustTarget is that of what is built.
+func (b *Builder) rustTarget() string {
+	if b.cfg.Component {
+		return rustComponent
+	}
+	return rustModule
+}
 
 // rustc finds the first compiler that has the target's standard library, and the
 // flags for its linker: rustup's toolchains bring rust-lld, a distribution's take that of lld.
-func rustc(ctx context.Context) (compiler, flags string, err error) {
+func rustc(ctx context.Context, target string) (compiler, flags string, err error) {
 	home, _ := os.UserHomeDir() // without one there is no rustup there
-	err = errNoRust
+	err = errNoRust[target]
 	for _, name := range []string{"rustc", "/usr/bin/rustc", filepath.Join(home, ".cargo", "bin", "rustc")} {
 		path, missing := exec.LookPath(name)
 		if missing != nil {
@@ -42,8 +59,11 @@ func rustc(ctx context.Context) (compiler, flags string, err error) {
 			continue
 		}
 		lib := filepath.Join(strings.TrimSpace(string(out)), "lib", "rustlib")
-		if found, _ := filepath.Glob(filepath.Join(lib, "wasm32-unknown-unknown", "lib", "libstd-*.rlib")); len(found) == 0 {
+		if found, _ := filepath.Glob(filepath.Join(lib, target, "lib", "libstd-*.rlib")); len(found) == 0 {
 			continue
+		}
+		if target == rustComponent { // its own linker comes with it
+			return path, "", nil
 		}
 		if own, _ := filepath.Glob(filepath.Join(lib, "*", "bin", "rust-lld")); len(own) > 0 {
 			return path, "", nil
@@ -67,7 +87,8 @@ func firstOf(names ...string) string {
 }
 
 func (b *Builder) buildRust(ctx context.Context, dir, out string) error {
-	compiler, flags, err := rustc(ctx)
+	triple := b.rustTarget()
+	compiler, flags, err := rustc(ctx, triple)
 	if err != nil {
 		return err
 	}
@@ -84,11 +105,11 @@ func (b *Builder) buildRust(ctx context.Context, dir, out string) error {
 		return err
 	}
 	err = b.run(ctx, dir, []string{"RUSTC=" + compiler, "RUSTFLAGS=" + strings.TrimSpace(flags)},
-		cargo, "build", "--release", "--target", "wasm32-unknown-unknown", "--target-dir", target)
+		cargo, "build", "--release", "--target", triple, "--target-dir", target)
 	if err != nil {
 		return err
 	}
-	built, err := filepath.Glob(filepath.Join(target, "wasm32-unknown-unknown", "release", "*.wasm"))
+	built, err := filepath.Glob(filepath.Join(target, triple, "release", "*.wasm"))
 	if err != nil || len(built) != 1 {
 		return fmt.Errorf("cargo made %d modules, one was expected: the crate needs [lib] crate-type = [\"cdylib\"]", len(built))
 	}

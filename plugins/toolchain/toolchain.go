@@ -73,6 +73,9 @@ type Config struct {
 	// Debug keeps names and line tables, so that errors point at the source. The
 	// module is larger, and no slower.
 	Debug bool
+	// Component makes a component of the world "plugin" of sdk/wit, instead of a module. Plugins in Rust can be one;
+	// those in Python always are.
+	Component bool
 }
 
 // Cache is where toolchains are kept: $WASMPLANE_TOOLCHAINS, or the user's cache folder.
@@ -118,6 +121,9 @@ func (b *Builder) Build(ctx context.Context, dir, out string) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return fmt.Errorf("output %s: %w", out, err)
 	}
+	if b.cfg.Component && l != Rust && l != Python {
+		return fmt.Errorf("build %s: components are made of plugins in %s and %s; in %s, use a toolchain of components with the worlds of sdk/wit (docs/plugins/components.md)", dir, Rust, Python, l)
+	}
 	tmp := out + ".new" // a module that is being served is replaced at once, never half
 	defer func() { _ = os.Remove(tmp) }()
 	build := map[Language]func(context.Context, string, string) error{
@@ -145,7 +151,7 @@ func (b *Builder) Install(ctx context.Context, l Language) error {
 	case C:
 		_, err = b.cc(ctx)
 	case Rust:
-		_, _, err = rustc(ctx)
+		_, _, err = rustc(ctx, b.rustTarget())
 	case JavaScript, TypeScript:
 		_, err = b.javascript("").Runtime(ctx)
 	case Python:

@@ -142,7 +142,7 @@ func languages() string {
 
 func (a commands) build() *cobra.Command {
 	var out string
-	var debug bool
+	var debug, component bool
 	c := &cobra.Command{
 		Use:   "build [PLUGIN]",
 		Short: "Build a plugin's module from its source",
@@ -155,7 +155,11 @@ where there is no clang) and AssemblyScript ` + toolchain.AssemblyScriptVersion 
 time, into your cache folder or $WASMPLANE_TOOLCHAINS. JavaScript and TypeScript need
 no compiler, but that a binary which is no release builds their engine once, by zig.
 For Python, componentize-py ` + toolchain.ComponentizePyVersion + ` is installed from PyPI the first time, by your python3,
-into the same folder.`,
+into the same folder.
+
+--component makes a WebAssembly component of a plugin in Rust, instead of a module;
+rustup target add wasm32-wasip2 brings what that needs. Plugins in Python are components
+in any case.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			dir := target(args)
@@ -172,7 +176,7 @@ into the same folder.`,
 					out = filepath.Join(base, file)
 				}
 			}
-			b, err := toolchain.New(toolchain.Config{Progress: a.PrintLine, Debug: debug})
+			b, err := toolchain.New(toolchain.Config{Progress: a.PrintLine, Debug: debug, Component: component})
 			if err != nil {
 				return err
 			}
@@ -185,5 +189,6 @@ into the same folder.`,
 	}
 	c.Flags().StringVar(&out, "out", "", "`FILE` of the module (default: the source of plugin.yaml)")
 	c.Flags().BoolVar(&debug, "debug", false, "keep names and line tables: errors point at your source, the module is larger")
+	c.Flags().BoolVar(&component, "component", false, "make a component instead of a module, of a plugin in Rust")
 	return c
 }

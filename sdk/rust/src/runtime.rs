@@ -26,12 +26,21 @@ pub struct Runtime {
     input: Vec<u64>, // of words, so that the flat table is aligned
     answer: Vec<u8>,
     rows: Vec<i64>,
+    #[cfg(all(target_os = "wasi", target_env = "p2"))]
+    place: [u32; 4], // where a component's answer stands
 }
 
 impl Runtime {
     /// The state before anything was called.
     pub const fn new() -> Runtime {
-        Runtime { plugin: None, input: Vec::new(), answer: Vec::new(), rows: Vec::new() }
+        Runtime {
+            plugin: None,
+            input: Vec::new(),
+            answer: Vec::new(),
+            rows: Vec::new(),
+            #[cfg(all(target_os = "wasi", target_env = "p2"))]
+            place: [0; 4],
+        }
     }
 
     fn plugin(&mut self, make: fn() -> Plugin) -> &Plugin {
@@ -70,13 +79,45 @@ impl Runtime {
         let input = core::mem::take(&mut self.input);
         // The words were allocated as such; reading them as bytes is always sound.
         let data = unsafe { core::slice::from_raw_parts(input.as_ptr() as *const u8, len) };
+        let result = self.answer(make, op, data);
+        self.input = input;
+        self.give(result)
+    }
+
+    /// What an operation answers.
+    fn answer(&mut self, make: fn() -> Plugin, op: i32, data: &[u8]) -> Result<Vec<u8>, String> {
         let result = if op == TABLE { self.judge(make, data) } else { self.plugin(make).call(op, data) };
         if op == SETTINGS && result.is_ok() {
             self.plugin = Some(make());
         }
-        self.input = input;
         let failed = unsafe { (*FAILURE.0.get()).take() };
-        self.give(failed.map_or(result, Err))
+        failed.map_or(result, Err)
+    }
+
+    /// The export `describe` of a component: where a text and its length stand.
+    #[cfg(all(target_os = "wasi", target_env = "p2"))]
+    pub fn describe_component(&mut self, make: fn() -> Plugin) -> *const u32 {
+        self.plugin = Some(make());
+        self.answer = self.plugin(make).describe();
+        self.place = [self.answer.as_ptr() as usize as u32, self.answer.len() as u32, 0, 0];
+        self.place.as_ptr()
+    }
+
+    /// The export `call` of a component. The input was allocated by `realloc`, and is freed. The answer is a
+    /// result<option<list<u8>>, string> in the layout of the component model.
+    ///
+    /// # Safety
+    /// The input has to be what the host put there.
+    #[cfg(all(target_os = "wasi", target_env = "p2"))]
+    pub unsafe fn call_component(&mut self, make: fn() -> Plugin, op: i32, at: *mut u8, len: usize) -> *const u32 {
+        let data = if len == 0 { &[] } else { core::slice::from_raw_parts(at, len) };
+        let result = self.answer(make, op, data);
+        component::free(at, len);
+        let failed = result.is_err();
+        self.answer = result.unwrap_or_else(String::into_bytes);
+        let (start, len) = (self.answer.as_ptr() as usize as u32, self.answer.len() as u32);
+        self.place = if failed { [1, start, len, 0] } else { [0, (len > 0) as u32, start, len] };
+        self.place.as_ptr()
     }
 
     fn judge(&mut self, make: fn() -> Plugin, data: &[u8]) -> Result<Vec<u8>, String> {
@@ -115,7 +156,68 @@ impl Default for Runtime {
     }
 }
 
-#[cfg(target_arch = "wasm32")]
+/// What a component has instead of the exports of a module: memory for the host, and the host's function.
+#[cfg(all(target_os = "wasi", target_env = "p2"))]
+pub mod component {
+    use alloc::{string::String, vec::Vec};
+    use core::alloc::Layout;
+
+    /// The world `plugin` of sdk/wit, encoded: the linker makes a component of the module by it.
+    pub const WORLD: [u8; include_bytes!("plugin.world").len()] = *include_bytes!("plugin.world");
+
+    // Everything is as aligned as the flat table wants it.
+    fn layout(len: usize) -> Layout {
+        unsafe { Layout::from_size_align_unchecked(len, 8) }
+    }
+
+    /// Memory for the host, as the component model asks for it.
+    ///
+    /// # Safety
+    /// What is there already has to be this function's.
+    pub unsafe fn realloc(old: *mut u8, old_len: usize, new_len: usize) -> *mut u8 {
+        if new_len == 0 {
+            return 8 as *mut u8;
+        }
+        if old_len == 0 { alloc::alloc::alloc(layout(new_len)) } else { alloc::alloc::realloc(old, layout(old_len), new_len) }
+    }
+
+    pub(super) unsafe fn free(at: *mut u8, len: usize) {
+        if len > 0 {
+            alloc::alloc::dealloc(at, layout(len));
+        }
+    }
+
+    #[link(wasm_import_module = "wasmplane:plugin/host@1.0.0")]
+    extern "C" {
+        #[link_name = "call"]
+        fn host_call(op: *const u8, op_len: usize, input: *const u8, input_len: usize, place: *mut u32);
+    }
+
+    unsafe fn taken(at: u32, len: u32) -> Vec<u8> {
+        let out = if len == 0 { Vec::new() } else { core::slice::from_raw_parts(at as usize as *const u8, len as usize).to_vec() };
+        free(at as usize as *mut u8, len as usize);
+        out
+    }
+
+    pub(super) fn call(function: &str, input: &[u8]) -> Result<Vec<u8>, String> {
+        let mut place = [0u32; 4]; // a result: a list, or a variant with a text
+        unsafe {
+            host_call(function.as_ptr(), function.len(), input.as_ptr(), input.len(), place.as_mut_ptr());
+            if place[0] & 0xff == 0 {
+                return Ok(taken(place[1], place[2]));
+            }
+            Err(String::from_utf8_lossy(&taken(place[2], place[3])).into_owned())
+        }
+    }
+}
+
+/// Calls a host function that the operator granted, such as `log`.
+#[cfg(all(target_os = "wasi", target_env = "p2"))]
+pub fn host_call(function: &str, input: &[u8]) -> Result<Vec<u8>, String> {
+    component::call(function, input)
+}
+
+#[cfg(all(target_arch = "wasm32", not(target_env = "p2")))]
 mod host {
     #[link(wasm_import_module = "wasmplane")]
     extern "C" {
@@ -124,7 +226,7 @@ mod host {
 }
 
 /// Calls a host function that the operator granted, such as `log`.
-#[cfg(target_arch = "wasm32")]
+#[cfg(all(target_arch = "wasm32", not(target_env = "p2")))]
 pub fn host_call(function: &str, input: &[u8]) -> Result<Vec<u8>, String> {
     let mut out: Vec<u8> = alloc::vec![0; 1024];
     // The host checks every pointer against this module's memory.
@@ -156,7 +258,7 @@ pub fn log(message: &str) {
     let _ = host_call("log", &record); // a log that is not granted is no failure
 }
 
-#[cfg(target_arch = "wasm32")]
+#[cfg(all(target_arch = "wasm32", not(target_env = "p2")))]
 mod wasi {
     /// Bytes to be written, in WASI's layout.
     #[repr(C)]
@@ -172,7 +274,7 @@ mod wasi {
 }
 
 /// Writes to standard error, which goes to the host's log and into the error of a call that fails.
-#[cfg(target_arch = "wasm32")]
+#[cfg(all(target_arch = "wasm32", not(target_env = "p2")))]
 pub fn print(text: &str) {
     let mut written = 0;
     let bytes = wasi::Ciovec { start: text.as_ptr(), length: text.len() };
@@ -180,8 +282,8 @@ pub fn print(text: &str) {
     let _ = unsafe { wasi::fd_write(2, &bytes, 1, &mut written) };
 }
 
-/// Writes to standard error; outside of a plugin there is none.
-#[cfg(not(target_arch = "wasm32"))]
+/// Writes to standard error; outside of a plugin there is none, and a component's own library writes there.
+#[cfg(any(not(target_arch = "wasm32"), target_env = "p2"))]
 pub fn print(_text: &str) {}
 
 /// Makes the function that describes the plugin, and its hooks, the exports of the module. A
@@ -196,6 +298,7 @@ macro_rules! export {
             if unsafe { core::mem::replace(&mut *core::ptr::addr_of_mut!(WASMPLANE_SPEAKS), true) } {
                 return;
             }
+            #[cfg(not(target_env = "p2"))] // whose own hook prints
             ::std::panic::set_hook(::std::boxed::Box::new(|info| $crate::runtime::print(&::std::format!("{}\n", info))));
         }
         $crate::export!($plugin, wasmplane_speak);
@@ -207,24 +310,48 @@ macro_rules! export {
     ($plugin:path, $speak:ident) => {
         static mut WASMPLANE: $crate::runtime::Runtime = $crate::runtime::Runtime::new();
         // A module has one thread, and the host makes one call at a time.
+        #[cfg(not(target_env = "p2"))]
         #[no_mangle]
         pub extern "C" fn describe() -> i64 {
             $speak();
             unsafe { (*core::ptr::addr_of_mut!(WASMPLANE)).describe($plugin) }
         }
+        #[cfg(not(target_env = "p2"))]
         #[no_mangle]
         pub extern "C" fn alloc(len: i32) -> i32 {
             $speak();
             unsafe { (*core::ptr::addr_of_mut!(WASMPLANE)).alloc(len) }
         }
+        #[cfg(not(target_env = "p2"))]
         #[no_mangle]
         pub extern "C" fn call(op: i32, _at: i32, len: i32) -> i64 {
             unsafe { (*core::ptr::addr_of_mut!(WASMPLANE)).call($plugin, op, len) }
         }
+        #[cfg(not(target_env = "p2"))]
         #[no_mangle]
         pub extern "C" fn reserve(rows: i32) -> i32 {
             $speak();
             unsafe { (*core::ptr::addr_of_mut!(WASMPLANE)).reserve($plugin, rows) }
+        }
+        #[cfg(target_env = "p2")]
+        #[link_section = "component-type:wasmplane:plugin@1.0.0:plugin:encoded world"]
+        #[used]
+        static WASMPLANE_WORLD: [u8; $crate::runtime::component::WORLD.len()] = $crate::runtime::component::WORLD;
+        #[cfg(target_env = "p2")]
+        #[no_mangle]
+        pub unsafe extern "C" fn cabi_realloc(old: *mut u8, old_len: usize, _align: usize, new_len: usize) -> *mut u8 {
+            $crate::runtime::component::realloc(old, old_len, new_len)
+        }
+        #[cfg(target_env = "p2")]
+        #[export_name = "describe"]
+        pub extern "C" fn wasmplane_describe() -> *const u32 {
+            $speak();
+            unsafe { (*core::ptr::addr_of_mut!(WASMPLANE)).describe_component($plugin) }
+        }
+        #[cfg(target_env = "p2")]
+        #[export_name = "call"]
+        pub unsafe extern "C" fn wasmplane_call(op: i32, at: *mut u8, len: usize) -> *const u32 {
+            (*core::ptr::addr_of_mut!(WASMPLANE)).call_component($plugin, op, at, len)
         }
     };
 }

@@ -104,12 +104,16 @@ func library(s *session, namespace string) []cel.EnvOption {
 		of([]*cel.Type{text, text}, text), of([]*cel.Type{gvr}, text))
 	add(resourceType, dyn, func(s *session, args []ref.Val) (any, error) { return s.list(in(resourceArgs(args), 3)) }, []string{"List", "list"},
 		of([]*cel.Type{text, text}), of([]*cel.Type{text, text}, labels), of([]*cel.Type{gvr}), of([]*cel.Type{gvr}, labels))
+	posted := [][]*cel.Type{{text, text, cel.MapType(text, dyn)}}
+	if namespace == "" {
+		posted = append(posted, []*cel.Type{text, text, text, cel.MapType(text, dyn)})
+	}
 	add(resourceType, dyn, func(s *session, args []ref.Val) (any, error) {
 		if namespace == "" && len(args) == 4 {
 			args = append(append(append([]ref.Val{}, args[:3]...), types.String("")), args[3])
 		}
 		return s.post(in(args, 3))
-	}, []string{"Post", "post"}, []*cel.Type{text, text, cel.MapType(text, dyn)}, of([]*cel.Type{text, text}, cel.MapType(text, dyn)))
+	}, []string{"Post", "post"}, posted...)
 	add(resourceType, gvr, (*session).kind, []string{"ToGVR", "toGVR"}, []*cel.Type{text, text})
 	add(globalType, dyn, (*session).global, []string{"Get", "get"}, []*cel.Type{text}, []*cel.Type{text, text})
 	add(dataType, dyn, (*session).data, []string{"GetMetadata", "getMetadata"}, []*cel.Type{text})

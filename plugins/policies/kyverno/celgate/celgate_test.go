@@ -232,6 +232,18 @@ func TestAnEvaluationAsksOnlySoOften(t *testing.T) {
 	w.expect("things of a.example.com/v1 are not served here")
 }
 
+// TestAPolicyOfANamespaceReadsThere: its functions take no namespace.
+func TestAPolicyOfANamespaceReadsThere(t *testing.T) {
+	w := newWorld(t)
+	w.add(`{apiVersion: v1, kind: ConfigMap, metadata: {name: x, namespace: red}, data: {a: b}}`)
+	w.add(`{apiVersion: v1, kind: ConfigMap, metadata: {name: y, namespace: blue}}`)
+	w.add(`{apiVersion: policies.kyverno.io/v1, kind: NamespacedValidatingPolicy, metadata: {name: own, namespace: red}, spec: {
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]},
+  validations: [{expression: 'resource.Get("v1", "configmaps", "x").data.a == "b" && resource.Get("v1", "configmaps", "y") == null
+    && resource.List("v1", "configmaps").items.size() == 1'}]}}`)
+	w.expect("")
+}
+
 func TestWhatPoliciesShare(t *testing.T) {
 	w := newWorld(t)
 	var asked atomic.Int32

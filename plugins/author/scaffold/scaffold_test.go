@@ -56,6 +56,42 @@ func TestEveryTemplate(t *testing.T) {
 	}
 }
 
+// TestAPluginInRustAsAComponent: the same source, answering through the component model.
+func TestAPluginInRustAsAComponent(t *testing.T) {
+	b, err := toolchain.New(toolchain.Config{Progress: func(s string) { t.Log(s) }, Component: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Install(t.Context(), toolchain.Rust); err != nil {
+		t.Skip(err)
+	}
+	dir := filepath.Join(t.TempDir(), "my-own")
+	if _, err := scaffold.Init(dir, "my-own", toolchain.Rust, scaffold.Templates()[0]); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "my-own.wasm")
+	if err := b.Build(t.Context(), dir, out); err != nil {
+		t.Fatal(err)
+	}
+	module, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(module) < 8 || module[4] != 0x0d { // a module has 1 there
+		t.Errorf("%x is no component", module[:min(8, len(module))])
+	}
+	if results, failed := test(t, authortest.Open(t, dir), cases.Compiled); len(results) == 0 || failed > 0 {
+		t.Errorf("%+v", results)
+	}
+	zig := t.TempDir()
+	if err := os.WriteFile(filepath.Join(zig, toolchain.Zig.Main()), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Build(t.Context(), zig, out); err == nil || !strings.Contains(err.Error(), "components are made of plugins in rust") {
+		t.Errorf("a plugin in another language: %v", err)
+	}
+}
+
 // own counts the lines that say something: no comments, imports, blanks and brackets.
 func own(source string) (n int) {
 	for _, line := range strings.Split(source, "\n") {

@@ -382,7 +382,7 @@ func withoutNulls(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, field := range v {
-			if field == nil {
+			if list, is := field.([]any); field == nil || is && list == nil {
 				delete(v, key)
 			} else {
 				withoutNulls(field)

@@ -64,13 +64,14 @@ func TestWhatIsReached(t *testing.T) {
 		{Kind: TCP, Address: gone.Addr().String()},
 		{Kind: DNS, Address: dns(t, dnsmessage.RCodeNameError), Question: name},
 		{Kind: DNS, Address: dns(t, dnsmessage.RCodeServerFailure), Question: name},
+		{Kind: DNS, Address: dns(t, dnsmessage.RCodeRefused), Question: name},
 		{Kind: DNS, Address: silent.LocalAddr().String(), Question: name},
 	}
 	if err := Validate(targets); err != nil {
 		t.Fatal(err)
 	}
 	got := Try(t.Context(), targets)
-	for i, want := range []Result{{}, {"connection refused", true}, {}, {}, {Problem: "no answer within 2s"}} {
+	for i, want := range []Result{{}, {"connection refused", true}, {}, {}, {}, {Problem: "no answer within 2s"}} {
 		if got[i] != want {
 			t.Errorf("%+v: %+v, want %+v", targets[i], got[i], want)
 		}

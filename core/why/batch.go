@@ -56,14 +56,18 @@ func (e *explainer) failedJob(j *batchv1.Job, c batchv1.JobCondition) *Answer {
 		}
 	}
 	if last != nil {
-		a.because("its last pod %s: %s", last.Name, strings.TrimPrefix(e.failed(last).Cause, "it has failed for good:  "))
+		a.because("its last pod %s: %s", last.Name, strings.TrimPrefix(e.failed(last).Cause, "it has failed for good: "))
 		a.or("read what its last pod wrote", "kubectl logs %s -n %s", last.Name, last.Namespace)
 	}
 	if of := metav1.GetControllerOfNoCopy(j); of != nil && of.Kind == "CronJob" {
 		return a.or("try it once more", "kubectl create job %s --from=cronjob/%s -n %s", cutName(j.Name)+"-again", of.Name, j.Namespace)
 	}
+	again := "make it anew, and so have it try again"
 	anew := "sed -e '/controller-uid:/d' -e '/job-name:/d' -e '/^  selector:/,/^  [a-z]*:$/{/^  selector:/d;/matchLabels:/d}'"
-	return a.or("make it anew, and so have it try again", "kubectl get job %s -n %s -o yaml | %s | kubectl replace --force -f -", j.Name,
+	if c.Reason == batchv1.JobReasonDeadlineExceeded {
+		again, anew = "make it anew, without a deadline", anew+" -e '/^  activeDeadlineSeconds:/d'"
+	}
+	return a.or(again, "kubectl get job %s -n %s -o yaml | %s | kubectl replace --force -f -", j.Name,
 		j.Namespace, facts.Words(anew))
 }
 

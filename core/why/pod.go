@@ -15,7 +15,7 @@ import (
 func (e *explainer) pod(name string) *Answer {
 	p, ok := facts.Find(e.Pods, e.in, name)
 	if !ok {
-		return nil
+		return e.gone(name)
 	}
 	return e.explainPod(p)
 }
@@ -59,24 +59,11 @@ func (e *explainer) ending(p *corev1.Pod) *Answer {
 			or("take the finalizers off, if nobody is there to do it",
 				`kubectl patch pod %s -n %s --type=merge -p '{"metadata":{"finalizers":null}}'`, p.Name, p.Namespace)
 	}
-	a := stuck("it is being deleted; node %s has until %s to stop it", p.Spec.NodeName, p.DeletionTimestamp.UTC().Format("15:04:05"))
+	a := stuck("it is being deleted%s; node %s has until %s to stop it", e.disrupted(p), p.Spec.NodeName, p.DeletionTimestamp.UTC().Format("15:04:05"))
 	if n := e.onNode(p); n != nil {
 		a = n.of("it is being deleted, and its node cannot confirm that it has stopped")
 	}
 	return a.or("forget it now; its containers may still run", "kubectl delete pod %s -n %s --grace-period=0 --force", p.Name, p.Namespace)
-}
-
-func (e *explainer) failed(p *corev1.Pod) *Answer {
-	why := p.Status.Message
-	if why == "" {
-		for _, s := range p.Status.ContainerStatuses {
-			if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
-				why = fmt.Sprintf("container %s ended with exit code %d (%s)", s.Name, t.ExitCode, t.Reason)
-			}
-		}
-	}
-	return stuck("it has failed for good: %s %s", p.Status.Reason, why).
-		or("read what it wrote", "kubectl logs %s -n %s", p.Name, p.Namespace)
 }
 
 // onNode is what is wrong with the pod's node; nil = nothing.
@@ -123,6 +110,9 @@ func (e *explainer) container(p *corev1.Pod, s *corev1.ContainerStatus) *Answer 
 	}
 	switch w.Reason {
 	case "CrashLoopBackOff":
+		if a := e.outOfMemory(p, s); a != nil {
+			return a
+		}
 		ended := ""
 		if t := s.LastTerminationState.Terminated; t != nil {
 			ended = fmt.Sprintf(" with exit code %d (%s) %s", t.ExitCode, t.Reason, t.Message)

@@ -274,6 +274,24 @@ var situations = map[string]struct {
 		deployment(c, "")
 		c.Pods = append(c.Pods, pod("p", cpu("6"), ownedBy("ReplicaSet", "web-1")))
 	}, "Insufficient cpu", []string{"kubectl set resources deployment/web -n shop -c web --requests=cpu=3"}},
+	"a pod that its node evicted": {"pod/p", func(c *why.Cluster) {
+		c.Pods = append(c.Pods, pod("p", running, func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "The node was low on resource: memory. Available: 1Mi."
+		}))
+	}, "node a evicted it: The node was low on resource: memory", []string{"kubectl replace --force"}},
+	"a pod that was preempted": {"pod/p", func(c *why.Cluster) {
+		c.Pods = append(c.Pods, pod("high", running))
+		c.Events = []*corev1.Event{{
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "p"}, Reason: "Preempted",
+			Message: "Preempted by pod high on node a",
+		}}
+	}, "it is gone: pod high of priority 0 got its place (preemption)", nil},
+	"a container whose limit is too low": {"pod/p", func(c *why.Cluster) {
+		c.Pods = append(c.Pods, pod("p", waiting("CrashLoopBackOff", ""), func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("64Mi")}
+			p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137}
+		}))
+	}, "container web needs more memory than its limit of 64Mi (OOMKilled)", []string{`"memory":"128Mi"`}},
 	"a pod that others leave no room": {"pod/p", func(c *why.Cluster) {
 		c.Pods = append(c.Pods, pod("p", cpu("3")), pod("x", on("a"), cpu("2")), pod("y", on("b"), cpu("1500m")), pod("z", on("b"), cpu("1500m")))
 	}, "Insufficient cpu", []string{"cpu\":\"1500m", "kubectl delete pod x -n shop", "wasmplane token create"}},

@@ -156,7 +156,11 @@ func (e *explainer) making(m made) *Answer {
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	for _, p := range pods {
 		if a := e.explainPod(p); !a.Well {
-			return a.of("pod %s", p.Name)
+			instead := ""
+			if p.Spec.NodeName == "" {
+				instead = e.replaced(m, p)
+			}
+			return a.of("pod %s%s", p.Name, instead)
 		}
 	}
 	if len(pods) < m.want {

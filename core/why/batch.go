@@ -95,13 +95,13 @@ func (e *explainer) cronJob(name string) *Answer {
 	if a := e.lastJob(c); a != nil {
 		return a
 	}
-	if ev := e.last("CronJob", e.in, name, "FailedCreate"); ev != nil && after(ev, c.Status.LastScheduleTime) {
+	if ev := e.Last("CronJob", e.in, name, "FailedCreate"); ev != nil && after(ev, c.Status.LastScheduleTime) {
 		if a := e.refusedBy(ev.Message); a != nil {
 			return a
 		}
 		return stuck("its job could not be made: %s", strings.TrimPrefix(ev.Message, "Error creating job: "))
 	}
-	if ev := e.last("CronJob", e.in, name, "TooManyMissedTimes", "MissSchedule"); ev != nil && after(ev, c.Status.LastScheduleTime) {
+	if ev := e.Last("CronJob", e.in, name, "TooManyMissedTimes", "MissSchedule"); ev != nil && after(ev, c.Status.LastScheduleTime) {
 		return stuck("it missed its time: %s", ev.Message).
 			or("start it now", "kubectl create job %s --from=cronjob/%s -n %s", cutName(name)+"-now", name, e.in)
 	}
@@ -121,7 +121,7 @@ func (e *explainer) cronJob(name string) *Answer {
 }
 
 // after says whether an event is younger than a time; nil = never was.
-func after(ev *corev1.Event, t *metav1.Time) bool { return t == nil || when(ev).After(t.Time) }
+func after(ev *corev1.Event, t *metav1.Time) bool { return t == nil || facts.When(ev).After(t.Time) }
 
 // lastJob is the job that keeps the next one from being made, or that failed; nil = none does.
 func (e *explainer) lastJob(c *batchv1.CronJob) *Answer {
@@ -186,7 +186,7 @@ func (e *explainer) quota(name string) *Answer {
 func (e *explainer) refusals(text string) (found *corev1.Event) {
 	for _, ev := range e.Events {
 		if ev.InvolvedObject.Namespace == e.in && strings.HasPrefix(ev.Reason, "Failed") && strings.Contains(ev.Message, text) &&
-			(found == nil || when(ev).After(when(found))) {
+			(found == nil || facts.When(ev).After(facts.When(found))) {
 			found = ev
 		}
 	}

@@ -19,7 +19,7 @@ func (e *explainer) clusterPolicy(name string) *Answer {
 		return nil
 	}
 	np := e.ClusterPolicies[at]
-	if ev := e.last("ClusterNetworkPolicy", "", name, "NotEnforced"); ev != nil {
+	if ev := e.Last("ClusterNetworkPolicy", "", name, "NotEnforced"); ev != nil {
 		return stuck("it is not enforced as it stands: %s", ev.Message)
 	}
 	selected := e.inNamespaces(np.Spec.Subject.Namespaces, np.Spec.Subject.Pods)

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
 // patience is how long a controller may take to write a first status.
@@ -30,7 +30,7 @@ func explainOther(ctx context.Context, c *Cluster, namespace, name string) (*Ans
 }
 
 func (e *explainer) custom(o *unstructured.Unstructured) *Answer {
-	resource := resourceOf(e.Definition, o)
+	resource := facts.ResourceOf(e.Definition, o)
 	if at := o.GetDeletionTimestamp(); at != nil {
 		format, words := "kubectl patch %s %s", []any{resource, o.GetName()}
 		if e.in != "" {
@@ -43,7 +43,7 @@ func (e *explainer) custom(o *unstructured.Unstructured) *Answer {
 		return a
 	}
 	if a := unmet(o); a != nil {
-		if ev := e.last(o.GetKind(), o.GetNamespace(), o.GetName(), reasons(e, o)...); ev != nil && ev.Message != a.Cause {
+		if ev := e.Last(o.GetKind(), o.GetNamespace(), o.GetName(), reasons(e, o)...); ev != nil && ev.Message != a.Cause {
 			a.because("the last warning about it: %s: %s", ev.Reason, ev.Message)
 		}
 		return a
@@ -52,14 +52,6 @@ func (e *explainer) custom(o *unstructured.Unstructured) *Answer {
 		return e.silent(o)
 	}
 	return well("nothing that its status says keeps it from getting on")
-}
-
-// resourceOf is what kubectl calls the kind.
-func resourceOf(d *apiextensionsv1.CustomResourceDefinition, o *unstructured.Unstructured) string {
-	if d != nil {
-		return d.Name
-	}
-	return strings.ToLower(o.GetKind())
 }
 
 // reasons of the warnings about an object.
@@ -79,7 +71,7 @@ func (e *explainer) unobserved(o *unstructured.Unstructured) *Answer {
 		return nil
 	}
 	a := stuck("its controller has not seen the last change: it is at generation %d, and saw %d", o.GetGeneration(), seen)
-	if who, at := writer(o.GetManagedFields()); who != "" {
+	if who, at := facts.Writer(o.GetManagedFields()); who != "" {
 		a.because("%s wrote its status, at %s for the last time", who, at)
 	}
 	return a
@@ -119,7 +111,7 @@ func unmet(o *unstructured.Unstructured) *Answer {
 
 // silent: nobody has written a status.
 func (e *explainer) silent(o *unstructured.Unstructured) *Answer {
-	if !hasStatus(e.Definition, o) {
+	if !facts.HasStatus(e.Definition, o) {
 		a := well("nothing is known against it")
 		a.Unknown = append(a.Unknown, "whether a controller looks after it: objects of its kind have no status")
 		return a
@@ -131,7 +123,7 @@ func (e *explainer) silent(o *unstructured.Unstructured) *Answer {
 	a := stuck("its controller is silent: nobody has written its status since it was made, %s ago", age.Round(time.Second))
 	writers := map[string]string{}
 	for _, s := range e.Siblings {
-		if who, at := writer(s.ManagedFields); who != "" && at > writers[who] {
+		if who, at := facts.Writer(s.ManagedFields); who != "" && at > writers[who] {
 			writers[who] = at
 		}
 	}
@@ -139,33 +131,8 @@ func (e *explainer) silent(o *unstructured.Unstructured) *Answer {
 		a.because("the status of others of its kind was written by %s, at %s for the last time", who, at)
 	}
 	if len(writers) == 0 {
-		a.because("no other object of its kind has a status either: probably no controller for %s runs", resourceOf(e.Definition, o))
+		a.because("no other object of its kind has a status either: probably no controller for %s runs", facts.ResourceOf(e.Definition, o))
 	}
 	return a.or("see what runs in the cluster, and whether its controller is there", "kubectl get deployments,statefulsets,daemonsets -A").
 		or("see which controllers in Wasm there are", "wasmplane plugin list")
-}
-
-func hasStatus(d *apiextensionsv1.CustomResourceDefinition, o *unstructured.Unstructured) bool {
-	if d == nil {
-		return true
-	}
-	for _, v := range d.Spec.Versions {
-		if v.Name == o.GroupVersionKind().Version {
-			return v.Subresources != nil && v.Subresources.Status != nil
-		}
-	}
-	return true
-}
-
-// writer is who wrote a status last, and when.
-func writer(all []metav1.ManagedFieldsEntry) (who, at string) {
-	for _, m := range all {
-		if m.Subresource != "status" || m.Time == nil {
-			continue
-		}
-		if t := m.Time.UTC().Format("2006-01-02 15:04:05 UTC"); t > at {
-			who, at = m.Manager, t
-		}
-	}
-	return who, at
 }

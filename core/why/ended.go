@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/why/facts"
 )
@@ -92,8 +91,8 @@ func (e *explainer) disrupted(p *corev1.Pod) string {
 	switch c.Reason {
 	case corev1.PodReasonPreemptionByScheduler:
 		by := "a pod that is more important"
-		if ev := e.last("Pod", p.Namespace, p.Name, preempted); ev != nil {
-			by = e.preemptor(ev.Message)
+		if ev := e.Last("Pod", p.Namespace, p.Name, facts.Preempted); ev != nil {
+			by = e.Preemptor(ev.Message, e.in)
 		}
 		return ", as " + by + " gets its place (preemption)"
 	case "DeletionByTaintManager":
@@ -104,19 +103,13 @@ func (e *explainer) disrupted(p *corev1.Pod) string {
 	return ", " + c.Reason + ": " + c.Message
 }
 
-// The events of pods that somebody else has removed.
-const (
-	preempted    = "Preempted"
-	taintEvicted = "TaintManagerEviction"
-)
-
 // gone is an answer about a pod that there is no more, while an event tells who removed it; nil = none does.
 func (e *explainer) gone(name string) *Answer {
-	ev := e.last("Pod", e.in, name, preempted, taintEvicted)
+	ev := e.Last("Pod", e.in, name, facts.Preempted, facts.TaintEvicted)
 	if ev == nil || strings.HasPrefix(ev.Message, "Cancelling") {
 		return nil
 	}
-	a := stuck("it is gone: %s", e.removal(ev))
+	a := stuck("it is gone: %s", e.Removal(ev, e.in))
 	for _, rs := range e.ReplicaSets {
 		if rs.Namespace == e.in && strings.HasPrefix(name, rs.Name+"-") {
 			owner := "replicaset/" + rs.Name
@@ -129,44 +122,21 @@ func (e *explainer) gone(name string) *Answer {
 	return a.because("nothing makes it anew, unless a controller made it")
 }
 
-// removal says in words who removed a pod.
-func (e *explainer) removal(ev *corev1.Event) string {
-	if ev.Reason == preempted {
-		return e.preemptor(ev.Message) + " got its place (preemption)"
-	}
-	return "it did not tolerate a NoExecute taint of its node"
-}
-
-// preemptor names who took the place of a pod, by the event of that: "Preempted by pod UID on node NAME".
-func (e *explainer) preemptor(message string) string {
-	_, about, _ := strings.Cut(message, "by pod ")
-	uid, where, _ := strings.Cut(about, " ")
-	for _, p := range e.Pods {
-		if p.UID == types.UID(uid) {
-			if p.Namespace != e.in { // the cause becomes an event, which is read by those who may not read that one
-				return fmt.Sprintf("a pod of another namespace with priority %d", facts.Priority(p))
-			}
-			return fmt.Sprintf("pod %s of priority %d", p.Name, facts.Priority(p))
-		}
-	}
-	return strings.TrimSpace("a pod that is more important " + where)
-}
-
 // replaced tells of the last pod of a controller that somebody else removed: without that the one that waits would not be there.
 func (e *explainer) replaced(m made, waits *corev1.Pod) string {
 	var last *corev1.Event
 	for _, ev := range e.Events {
 		o := ev.InvolvedObject
 		if o.Kind == "Pod" && o.Namespace == e.in && strings.HasPrefix(o.Name, m.name+"-") && o.Name != waits.Name &&
-			(ev.Reason == preempted || ev.Reason == taintEvicted) && !strings.HasPrefix(ev.Message, "Cancelling") &&
-			(last == nil || when(ev).After(when(last))) {
+			(ev.Reason == facts.Preempted || ev.Reason == facts.TaintEvicted) && !strings.HasPrefix(ev.Message, "Cancelling") &&
+			(last == nil || facts.When(ev).After(facts.When(last))) {
 			last = ev
 		}
 	}
 	if last == nil {
 		return ""
 	}
-	return fmt.Sprintf(", made for %s, which is gone as %s", last.InvolvedObject.Name, e.removal(last))
+	return fmt.Sprintf(", made for %s, which is gone as %s", last.InvolvedObject.Name, e.Removal(last, e.in))
 }
 
 // outOfMemory: the kernel ended a container, which had reached its limit or its node's memory; nil = it did not.

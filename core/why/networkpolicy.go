@@ -20,7 +20,7 @@ func (e *explainer) networkPolicy(name string) *Answer {
 	if !ok {
 		return nil
 	}
-	if ev := e.last("NetworkPolicy", np.Namespace, np.Name, "NotEnforced"); ev != nil {
+	if ev := e.Last("NetworkPolicy", np.Namespace, np.Name, "NotEnforced"); ev != nil {
 		return stuck("it is not enforced as it stands: %s", ev.Message)
 	}
 	selected := e.podsBy(np.Namespace, nil, &np.Spec.PodSelector)

@@ -77,22 +77,14 @@ func (e *explainer) explainClaim(c *corev1.PersistentVolumeClaim) *Answer {
 		}
 		return stuck("it waits for the first pod that uses it: class %s binds then", name)
 	}
-	if ev := e.last("PersistentVolumeClaim", c.Namespace, c.Name, "ProvisioningFailed"); ev != nil {
+	if ev := e.Last("PersistentVolumeClaim", c.Namespace, c.Name, "ProvisioningFailed"); ev != nil {
 		return stuck("no volume could be made for it: %s", ev.Message)
 	}
 	if class != nil && class.Provisioner != "kubernetes.io/no-provisioner" {
 		return stuck("it waits for %s to make a volume; if no such provisioner runs, nobody will", class.Provisioner)
 	}
 	want := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	return stuck("no volume of class %q that is free has %s and the access modes %s", name, want.String(), modes(c))
-}
-
-func modes(c *corev1.PersistentVolumeClaim) string {
-	var out []string
-	for _, m := range c.Spec.AccessModes {
-		out = append(out, string(m))
-	}
-	return strings.Join(out, ", ")
+	return stuck("no volume of class %q that is free has %s and the access modes %s", name, want.String(), facts.Modes(c))
 }
 
 // anotherClass suggests to make the claim anew with a class that there is.
@@ -153,20 +145,11 @@ func (e *explainer) node(name string) *Answer {
 }
 
 func nodeReady(n *corev1.Node) bool {
-	return nodeCondition(n, corev1.NodeReady).Status == corev1.ConditionTrue
-}
-
-func nodeCondition(n *corev1.Node, t corev1.NodeConditionType) corev1.NodeCondition {
-	for _, c := range n.Status.Conditions {
-		if c.Type == t {
-			return c
-		}
-	}
-	return corev1.NodeCondition{}
+	return facts.NodeCondition(n, corev1.NodeReady).Status == corev1.ConditionTrue
 }
 
 func (e *explainer) explainNode(n *corev1.Node) *Answer {
-	ready := nodeCondition(n, corev1.NodeReady)
+	ready := facts.NodeCondition(n, corev1.NodeReady)
 	switch ready.Status {
 	case corev1.ConditionUnknown:
 		return e.before(n, stuck("nothing has been heard of it since %s: its agent does not run, or does not reach the API", e.heard(n, ready))).
@@ -183,7 +166,7 @@ func (e *explainer) explainNode(n *corev1.Node) *Answer {
 		corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
 		corev1.NodeNetworkUnavailable,
 	} {
-		if c := nodeCondition(n, t); c.Status == corev1.ConditionTrue {
+		if c := facts.NodeCondition(n, t); c.Status == corev1.ConditionTrue {
 			return stuck("it is ready, and takes no new pods: %s: %s", t, c.Message)
 		}
 	}
@@ -198,14 +181,14 @@ func (e *explainer) heard(n *corev1.Node, ready corev1.NodeCondition) string {
 	if l, ok := facts.Find(e.Leases, corev1.NamespaceNodeLease, n.Name); ok && l.Spec.RenewTime != nil {
 		ready.LastHeartbeatTime = metav1.NewTime(l.Spec.RenewTime.Time)
 	}
-	return since(ready)
+	return facts.Since(ready)
 }
 
 // before adds what was last said of a node, by itself or about it.
 func (e *explainer) before(n *corev1.Node, a *Answer) *Answer {
 	var last *corev1.Event
 	for _, ev := range e.Events {
-		if o := ev.InvolvedObject; o.Kind == "Node" && o.Name == n.Name && ev.Reason != "Why" && (last == nil || when(ev).After(when(last))) {
+		if o := ev.InvolvedObject; o.Kind == "Node" && o.Name == n.Name && ev.Reason != "Why" && (last == nil || facts.When(ev).After(facts.When(last))) {
 			last = ev
 		}
 	}
@@ -213,12 +196,4 @@ func (e *explainer) before(n *corev1.Node, a *Answer) *Answer {
 		a.because("the last event about it: %s: %s", last.Reason, last.Message)
 	}
 	return a
-}
-
-func since(c corev1.NodeCondition) string {
-	at := c.LastHeartbeatTime
-	if at.IsZero() {
-		at = c.LastTransitionTime
-	}
-	return metav1.Time{Time: at.UTC()}.Format("2006-01-02 15:04:05 UTC")
 }

@@ -35,7 +35,7 @@ func (e *explainer) pending(p *corev1.Pod) *Answer {
 		return a
 	}
 	scheduled := condition(p, corev1.PodScheduled)
-	if e.Profiles == nil && scheduled.Status == "" && p.Spec.SchedulerName != corev1.DefaultSchedulerName && e.last("Pod", p.Namespace, p.Name,
+	if e.Profiles == nil && scheduled.Status == "" && p.Spec.SchedulerName != corev1.DefaultSchedulerName && e.Last("Pod", p.Namespace, p.Name,
 		"FailedScheduling") == nil {
 		return e.nobodysPod(p)
 	}

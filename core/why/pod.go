@@ -92,7 +92,7 @@ func (e *explainer) containers(p *corev1.Pod) *Answer {
 		}
 	}
 	if len(p.Status.ContainerStatuses) == 0 {
-		if ev := e.last("Pod", p.Namespace, p.Name, "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox",
+		if ev := e.Last("Pod", p.Namespace, p.Name, "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox",
 			"FailedCreatePodContainer"); ev != nil {
 			return e.missing(p, stuck("node %s cannot prepare it: %s", p.Spec.NodeName, ev.Message), ev.Message)
 		}
@@ -118,7 +118,7 @@ func (e *explainer) container(p *corev1.Pod, s *corev1.ContainerStatus) *Answer 
 			ended = fmt.Sprintf(" with exit code %d (%s) %s", t.ExitCode, t.Reason, t.Message)
 		}
 		a := stuck("container %s ends again and again, %d times so far, at last%s", s.Name, s.RestartCount, strings.TrimRight(ended, " "))
-		if ev := e.last("Pod", p.Namespace, p.Name, "Unhealthy"); ev != nil && strings.HasPrefix(ev.Message, "Liveness") {
+		if ev := e.Last("Pod", p.Namespace, p.Name, "Unhealthy"); ev != nil && strings.HasPrefix(ev.Message, "Liveness") {
 			a.because("its liveness probe failed: %s", ev.Message)
 		}
 		return a.or("read what it wrote before it ended", "kubectl logs %s -n %s -c %s --previous", p.Name, p.Namespace, s.Name)
@@ -170,7 +170,7 @@ func (e *explainer) unready(p *corev1.Pod) *Answer {
 		if s.Ready || s.State.Running == nil {
 			continue
 		}
-		if ev := e.last("Pod", p.Namespace, p.Name, "Unhealthy"); ev != nil {
+		if ev := e.Last("Pod", p.Namespace, p.Name, "Unhealthy"); ev != nil {
 			return stuck("container %s runs, and its probe fails: %s", s.Name, ev.Message).
 				or("read what it writes", "kubectl logs %s -n %s -c %s", p.Name, p.Namespace, s.Name).
 				or("change the probe", "kubectl edit %s -n %s", e.Owner(p), p.Namespace)
@@ -186,7 +186,7 @@ func (e *explainer) unready(p *corev1.Pod) *Answer {
 	if c := condition(p, corev1.PodReady); c.Message != "" {
 		a.because("%s", c.Message)
 	}
-	if ev := e.last("Pod", p.Namespace, p.Name, "Failed", "FailedMount", "FailedCreatePodSandBox", "BackOff", "Unhealthy"); ev != nil {
+	if ev := e.Last("Pod", p.Namespace, p.Name, "Failed", "FailedMount", "FailedCreatePodSandBox", "BackOff", "Unhealthy"); ev != nil {
 		return e.missing(p, a.because("%s", ev.Message), ev.Message)
 	}
 	return a

@@ -3,7 +3,6 @@
 package why
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/wasmplane/wasmplane/core/why/facts"
 )
@@ -145,20 +143,9 @@ func (e *explainer) budget(name string) *Answer {
 		return e.explainPod(unready).of("it lets no pod be evicted: %d are healthy, and %d have to be: pod %s", b.Status.CurrentHealthy,
 			b.Status.DesiredHealthy, unready.Name)
 	}
-	a := stuck("it lets no pod be evicted: %d are healthy, and %d have to be (%s)", b.Status.CurrentHealthy, b.Status.DesiredHealthy, rule(b))
+	a := stuck("it lets no pod be evicted: %d are healthy, and %d have to be (%s)", b.Status.CurrentHealthy, b.Status.DesiredHealthy, facts.Rule(b))
 	if b.Spec.MaxUnavailable == nil && !strings.HasPrefix(owner, "pod/") && owner != "" {
 		a.or("make one more pod", "kubectl scale %s -n %s --replicas=%d", owner, e.in, b.Status.DesiredHealthy+1)
 	}
 	return a.or("let one pod be missing", `kubectl patch pdb %s -n %s --type=merge -p '{"spec":{"minAvailable":null,"maxUnavailable":1}}'`, name, e.in)
-}
-
-func rule(b *policyv1.PodDisruptionBudget) string {
-	show := func(what string, v *intstr.IntOrString) string { return fmt.Sprintf("%s: %s", what, v.String()) }
-	switch {
-	case b.Spec.MinAvailable != nil:
-		return show("minAvailable", b.Spec.MinAvailable)
-	case b.Spec.MaxUnavailable != nil:
-		return show("maxUnavailable", b.Spec.MaxUnavailable)
-	}
-	return "neither minAvailable nor maxUnavailable"
 }

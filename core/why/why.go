@@ -17,10 +17,7 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/wasmplane/wasmplane/core/why/facts"
 	"github.com/wasmplane/wasmplane/core/why/trial"
@@ -239,30 +236,4 @@ func (a *Answer) of(format string, args ...any) *Answer {
 	}
 	a.Cause = fmt.Sprintf(format, args...) + ": " + a.Cause
 	return a
-}
-
-// last is the youngest event about an object with one of the reasons.
-func (e *explainer) last(kind, namespace, name string, reasons ...string) *corev1.Event {
-	var found *corev1.Event
-	for _, ev := range e.Events {
-		o := ev.InvolvedObject
-		if o.Kind == kind && o.Namespace == namespace && o.Name == name && slices.Contains(reasons, ev.Reason) &&
-			(found == nil || when(ev).After(when(found))) {
-			found = ev
-		}
-	}
-	return found
-}
-
-func when(ev *corev1.Event) time.Time {
-	at := ev.EventTime.Time
-	for _, t := range []time.Time{ev.LastTimestamp.Time, ev.FirstTimestamp.Time} {
-		if t.After(at) {
-			at = t
-		}
-	}
-	if ev.Series != nil && ev.Series.LastObservedTime.After(at) {
-		at = ev.Series.LastObservedTime.Time
-	}
-	return at
 }

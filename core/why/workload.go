@@ -10,7 +10,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -147,7 +146,7 @@ func (e *explainer) making(m made) *Answer {
 		}
 	}
 	message := m.failure
-	if ev := e.last(m.kind, e.in, m.name, "FailedCreate"); ev != nil && message == "" && len(pods) < m.want {
+	if ev := e.Last(m.kind, e.in, m.name, "FailedCreate"); ev != nil && message == "" && len(pods) < m.want {
 		message = strings.TrimPrefix(ev.Message, "Error creating: ")
 	}
 	if message != "" {
@@ -187,7 +186,7 @@ func (e *explainer) refusedPod(message string, missing int) *Answer {
 	}
 	name, _, _ := strings.Cut(about, ",")
 	a := stuck("quota %s leaves no room for its pods", name).because("exceeded quota: %s", about)
-	requested, used := amounts(about, "requested: "), amounts(about, "used: ")
+	requested, used := facts.Amounts(about, "requested: "), facts.Amounts(about, "used: ")
 	hard := []string{}
 	for _, what := range slices.Sorted(maps.Keys(requested)) {
 		sum := used[what]
@@ -201,18 +200,4 @@ func (e *explainer) refusedPod(message string, missing int) *Answer {
 			facts.JSON(hard))
 	}
 	return a
-}
-
-// amounts reads "requested: cpu=500m,pods=1, used: ..." of a quota's refusal.
-func amounts(text, after string) map[string]resource.Quantity {
-	out := map[string]resource.Quantity{}
-	_, list, _ := strings.Cut(text, after)
-	list, _, _ = strings.Cut(list, ", ")
-	for _, pair := range strings.Split(list, ",") {
-		name, amount, ok := strings.Cut(pair, "=")
-		if q, err := resource.ParseQuantity(strings.TrimSpace(amount)); ok && err == nil {
-			out[name] = q
-		}
-	}
-	return out
 }

@@ -118,7 +118,7 @@ func otherServers(dir datadir.Dir) func(ctx context.Context, network, address st
 	if len(b.Servers()) < 2 {
 		return nil
 	}
-	return b.DialContext
+	return localsocket.Among(b.Servers())
 }
 
 func (a *app) kubectl() *cobra.Command {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,8 +21,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
-// attempt bounds how long a server may take to accept a connection where there are others: a machine that is
-// switched off doesn't even refuse.
+// attempt bounds how long a server may take to accept a connection and to answer by TLS where there are others:
+// a machine that is switched off doesn't even refuse.
 const attempt = 3 * time.Second
 
 // First is how clients reach a server by its socket, where they may, by the network
@@ -31,15 +33,17 @@ func First(socket, server string, others func(ctx context.Context, network, addr
 	dial func(ctx context.Context, network, address string) (net.Conn, error), proxy func(*http.Request) (*url.URL, error),
 ) {
 	dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if conn, err := Dial(ctx, socket); err == nil {
-			return conn, nil
-		}
-		var d net.Dialer
-		if others == nil {
+		here := func(ctx context.Context) (net.Conn, error) {
+			if conn, err := Dial(ctx, socket); err == nil {
+				return conn, nil
+			}
+			var d net.Dialer
 			return d.DialContext(ctx, network, address)
 		}
-		d.Timeout = attempt
-		conn, err := d.DialContext(ctx, network, address)
+		if others == nil {
+			return here(ctx)
+		}
+		conn, err := Answering(ctx, here)
 		if err == nil || ctx.Err() != nil {
 			return conn, err
 		}
@@ -63,6 +67,42 @@ func First(socket, server string, others func(ctx context.Context, network, addr
 			return nil, nil
 		}
 		return forward.URL(r.Context()) // it lasts as long as the process
+	}
+}
+
+// Answering connects to a server that talks TLS, and gives one up that does not within some seconds: the
+// system accepts connections for a process that is stopped, too. What the server says of itself is for the
+// caller to judge: the connection that is tried has carried nothing, and is closed.
+func Answering(ctx context.Context, dial func(context.Context) (net.Conn, error)) (net.Conn, error) {
+	soon, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	tried, err := dial(soon)
+	if err != nil {
+		return nil, err
+	}
+	err = tls.Client(tried, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(soon) //nolint:gosec // as said
+	_ = tried.Close()
+	if err != nil && soon.Err() != nil {
+		return nil, fmt.Errorf("the server at %s is silent: %w", tried.RemoteAddr(), err)
+	}
+	return dial(soon)
+}
+
+// Among connects to the first of the servers, each HOST:PORT, that answers, whichever address is asked for.
+func Among(servers []string) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var failures []error
+		for _, server := range servers {
+			conn, err := Answering(ctx, func(ctx context.Context) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, network, server)
+			})
+			if err == nil {
+				return conn, nil
+			}
+			failures = append(failures, err)
+		}
+		return nil, fmt.Errorf("no server of the cluster answers: %w", errors.Join(failures...))
 	}
 }
 

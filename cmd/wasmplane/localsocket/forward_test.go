@@ -111,3 +111,29 @@ func TestAnotherServerAnswers(t *testing.T) {
 		t.Errorf("a server without others: %v", err)
 	}
 }
+
+// The system accepts connections for a server that is stopped: another one is asked.
+func TestASilentServerIsGivenUp(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	near, far := net.Pipe()
+	defer func() { _, _ = near.Close(), far.Close() }()
+	others := func(context.Context, string, string) (net.Conn, error) { return near, nil }
+	dial, _ := First(filepath.Join(t.TempDir(), "none"), "https://"+l.Addr().String(), others)
+	if conn, err := dial(t.Context(), "tcp", l.Addr().String()); err != nil || conn != near {
+		t.Errorf("connected to %v, %v", conn, err)
+	}
+
+	living := httptest.NewTLSServer(http.NotFoundHandler())
+	defer living.Close()
+	at := living.Listener.Addr().String()
+	dial, _ = First(filepath.Join(t.TempDir(), "none"), living.URL, others)
+	conn, err := dial(t.Context(), "tcp", at)
+	if err != nil || conn == near {
+		t.Fatalf("a server that answers: connected to %v, %v", conn, err)
+	}
+	_ = conn.Close()
+}

@@ -18,6 +18,7 @@
 //	                              named groups of READY become variables
 //	release [-broken] VERSION FILE  this tree built as that version; -broken: one that does not work
 //	objects BUCKET KEY SECRET CA  start an object store; OBJECTS is where it is
+//	page FILE 'HEADING' MACHINE=NAME...  do what a part of a page of docs says, on the machines that it names
 //	crash NAME                    kill -9, and wait for the end
 //	interrupt NAME                Ctrl-C, and wait for the end
 //	kubectl ARGS, wasmplane ARGS  the binary's own

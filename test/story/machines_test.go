@@ -3,6 +3,7 @@
 package story
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net"
@@ -22,14 +23,17 @@ import (
 //
 // machines -ipv6 MACHINE... gives the link no IPv4.
 //
+// machines -disks MACHINE... gives each a disk of its own for its data directory, in memory, and a default route.
+//
 // machines -apart MACHINE... gives each a link of its own (MTU 1400) to a router, and this machine too.
 func (s *stage) machines(ts *testscript.TestScript, neg bool, names []string) {
 	apart, only6 := len(names) > 0 && names[0] == "-apart", len(names) > 0 && names[0] == "-ipv6"
-	if apart || only6 {
+	disks := len(names) > 0 && names[0] == "-disks"
+	if apart || only6 || disks {
 		names = names[1:]
 	}
 	if neg || len(names) == 0 || len(names) > 9 {
-		ts.Fatalf("usage: machines [-apart] MACHINE...")
+		ts.Fatalf("usage: machines [-apart | -ipv6 | -disks] MACHINE...")
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(s.Name))
@@ -39,6 +43,12 @@ func (s *stage) machines(ts *testscript.TestScript, neg bool, names []string) {
 	link := fmt.Sprintf("st%x", h.Sum32())
 	ts.Defer(func() { s.dismantle(ts, link, names, apart) })
 	ip := func(args ...string) { ts.Check(run("ip", args...)) }
+	if disks {
+		for _, name := range names {
+			ts.Check(os.Mkdir(s.diskOf(name), 0o755))
+			ts.Check(run("mount", "-t", "tmpfs", "-o", "mode=0755,size=2g", "tmpfs", s.diskOf(name)))
+		}
+	}
 	_, port, err := net.SplitHostPort(s.Listen)
 	ts.Check(err)
 	ts.Setenv("ADDRESS", network+".1")
@@ -76,6 +86,9 @@ func (s *stage) machines(ts *testscript.TestScript, neg bool, names []string) {
 		}
 		ip("-n", link+name, "address", "add", fmt.Sprintf("%s%d/64", network6, i+2), "dev", "eth0", "nodad")
 		ip("-n", link+name, "link", "set", "eth0", "up")
+		if disks { // whole machines: they have a default route, too
+			ip("-n", link+name, "route", "add", "default", "via", network+".1")
+		}
 	}
 }
 
@@ -102,7 +115,15 @@ func routed(ip func(...string), link, network string, names []string) {
 	ip("route", "add", network+".0/24", "via", network+".14")
 }
 
-func (s *stage) dataOf(machine string) string { return filepath.Join(s.Dir, "data-"+machine) }
+// dataOf is the data directory of a machine, on the machine's disk where it has one.
+func (s *stage) dataOf(machine string) string {
+	if _, err := os.Stat(s.diskOf(machine)); err == nil {
+		return filepath.Join(s.diskOf(machine), "data")
+	}
+	return filepath.Join(s.Dir, "data-"+machine)
+}
+
+func (s *stage) diskOf(machine string) string { return filepath.Join(s.Dir, "disk-"+machine) }
 
 // dismantle takes machines away. What they run ends with them.
 func (s *stage) dismantle(ts *testscript.TestScript, link string, names []string, apart bool) {
@@ -116,6 +137,11 @@ func (s *stage) dismantle(ts *testscript.TestScript, link string, names []string
 		}
 		if err := run("ip", "netns", "delete", link+name); err != nil {
 			ts.Logf("machine %s: %v", name, err)
+		}
+		if _, err := os.Stat(s.diskOf(name)); err == nil {
+			if err := errors.Join(run("umount", s.diskOf(name)), os.Remove(s.diskOf(name))); err != nil {
+				ts.Logf("the disk of machine %s: %v", name, err)
+			}
 		}
 	}
 	if apart {

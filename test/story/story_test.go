@@ -94,6 +94,7 @@ func TestStories(t *testing.T) {
 			"ahead":           on((*stage).ahead),
 			"certauthority":   on((*stage).certauthority),
 			"machines":        on((*stage).machines),
+			"page":            on((*stage).page),
 			"crash":           on((*stage).crash),
 			"interrupt":       on((*stage).interrupt),
 			"kubectl":         on((*stage).kubectl),

@@ -5,6 +5,8 @@ package rbac
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -19,11 +21,51 @@ import (
 	"k8s.io/kubernetes/pkg/registry/rbac/validation"
 )
 
+// Upstream compares permission by permission, each with every word of the rules that the writer has. A rule of some
+// kilobytes is millions of permissions, so that their number and that of the comparisons are bounded beforehand.
+const (
+	maxPermissions = 100_000
+	maxComparisons = 50_000_000
+)
+
 // ConfirmNoEscalation refuses to let u hand out rules that u does not have in
-// the namespace ("" = cluster-wide). The error lists what is missing.
+// the namespace ("" = cluster-wide). The error lists what is missing. Rules that are
+// more permissions than can be compared are refused too, before they are compared.
 func (a *Authorizer) ConfirmNoEscalation(ctx context.Context, u user.Info, namespace string, rules []rbacv1.PolicyRule) error {
 	ctx = request.WithNamespace(request.WithUser(ctx, u), namespace)
+	n := permissions(rules)
+	if n > maxPermissions {
+		return fmt.Errorf("its rules are %d permissions (verbs times API groups times resources times names), and at most %d can be compared "+
+			"with those of who writes them: divide them between several roles", n, maxPermissions)
+	}
+	held, err := a.resolver.RulesFor(ctx, u, namespace)
+	if c := n * words(held); err == nil && c > maxComparisons {
+		return fmt.Errorf("its rules are %d permissions, and their writer has rules of %d words: at most %d comparisons are made, so "+
+			"divide them between several roles", n, words(held), maxComparisons)
+	}
 	return validation.ConfirmNoEscalation(ctx, a.resolver, rules)
+}
+
+// permissions is how many single permissions the rules are; past the bound the number is one above it at least.
+func permissions(rules []rbacv1.PolicyRule) (n int) {
+	for i := range rules {
+		r := &rules[i]
+		// Each list has fewer entries than an object has bytes, so that three of them are no overflow.
+		n += len(r.Verbs) * len(r.NonResourceURLs)
+		n += min(len(r.Verbs)*len(r.APIGroups)*len(r.Resources), math.MaxInt32) * max(1, len(r.ResourceNames))
+		if n > maxPermissions {
+			return n
+		}
+	}
+	return n
+}
+
+func words(rules []rbacv1.PolicyRule) (n int) {
+	for i := range rules {
+		r := &rules[i]
+		n += 1 + len(r.Verbs) + len(r.APIGroups) + len(r.Resources) + len(r.ResourceNames) + len(r.NonResourceURLs)
+	}
+	return n
 }
 
 // Guard refuses writes of roles and bindings by which their writer would gain,

@@ -4,6 +4,7 @@ package rbac
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -143,6 +144,41 @@ func TestNobodyHandsOutMoreThanTheyHave(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// A role of some kilobytes can be millions of permissions, each of which upstream makes a rule of: ten gigabytes.
+func TestRulesThatMultiplyAreRefusedBeforeTheyAreCompared(t *testing.T) {
+	a := newAuthorizer(t, bind("ClusterRole", "system:aggregate-to-view", "shop", "jane"))
+	several := func(n int) []string { return slices.Repeat([]string{"x"}, n) }
+	for name, tc := range map[string]struct {
+		rules []rbacv1.PolicyRule
+		err   string
+	}{
+		"verbs, groups, resources": {
+			[]rbacv1.PolicyRule{{Verbs: several(333), APIGroups: several(333), Resources: several(333)}},
+			"its rules are 36926037 permissions",
+		},
+		"names too": {
+			[]rbacv1.PolicyRule{{Verbs: several(1e5), APIGroups: several(1e5), Resources: several(1e5), ResourceNames: several(1e5)}},
+			"at most 100000 can be compared",
+		},
+		"paths":      {[]rbacv1.PolicyRule{{Verbs: several(1000), NonResourceURLs: several(1000)}}, "its rules are 1000000 permissions"},
+		"many rules": {slices.Repeat([]rbacv1.PolicyRule{{Verbs: several(10), APIGroups: several(10), Resources: several(10)}}, 101), "its rules are 101000 permissions"},
+		"as many as people write": {
+			slices.Repeat([]rbacv1.PolicyRule{{Verbs: several(8), APIGroups: several(1), Resources: several(10)}}, 30),
+			"permissions not currently held",
+		},
+	} {
+		if err := a.ConfirmNoEscalation(t.Context(), &user.DefaultInfo{Name: "jane"}, "shop", tc.rules); err == nil || !strings.Contains(err.Error(), tc.err) {
+			t.Errorf("%s: %.300v", name, err)
+		}
+	}
+	long := slices.Repeat([]rbacv1.PolicyRule{{Verbs: several(1), APIGroups: several(1), Resources: several(1000)}}, 90)
+	a = newAuthorizer(t, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "long", Namespace: "shop"}, Rules: long}, bind("Role", "long", "shop", "jane"))
+	err := a.ConfirmNoEscalation(t.Context(), &user.DefaultInfo{Name: "jane"}, "shop", long)
+	if err == nil || !strings.Contains(err.Error(), "at most 50000000 comparisons") {
+		t.Errorf("a writer with many rules: %.300v", err)
 	}
 }
 

@@ -101,7 +101,7 @@ func (m *Module) fault(err error) *Fault {
 			f.Kind = StackDepth
 		}
 	}
-	f.Stack, f.Function, f.Source = guestframes.Read(stack)
+	f.Stack, f.Function, f.Source = guestframes.Read(stack, m.code.Name())
 	if i := strings.Index(f.Stack, "Go runtime stack trace:"); i >= 0 {
 		f.Stack = f.Stack[:i]
 	}

@@ -6,8 +6,9 @@ package guestframes
 
 import (
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/ianlancetaylor/demangle"
 )
 
 // internalFrames are ours: an error points at the author's code instead.
@@ -20,8 +21,9 @@ var internalFrames = []string{
 type frame struct{ function, source string }
 
 // Read finds the innermost frame that the author wrote: a panic ends in the
-// toolchain's own functions, which tell nothing.
-func Read(stack string) (clean, function, source string) {
+// toolchain's own functions, which tell nothing. The name of the module is the one
+// in its name section, empty where it has none.
+func Read(stack, module string) (clean, function, source string) {
 	var lines []string
 	var frames []frame
 	for _, line := range strings.Split(stack, "\n") {
@@ -38,9 +40,10 @@ func Read(stack string) (clean, function, source string) {
 			lines = append(lines, line)
 			continue
 		}
-		name, signature, _ := strings.Cut(strings.TrimPrefix(line, "."), "(")
-		frames = append(frames, frame{function: demangle(name)})
-		lines = append(lines, demangle(name)+"("+signature)
+		symbol, signature, _ := strings.Cut(line, "(")
+		name := readable(symbol, module)
+		frames = append(frames, frame{function: name})
+		lines = append(lines, name+"("+signature)
 	}
 	own := slices.IndexFunc(frames, frame.authored)
 	if own < 0 && len(frames) > 0 {
@@ -62,32 +65,9 @@ func (f frame) authored() bool {
 		!has(f.source, "/rustc/", "/usr/src/rustc", "library/", "/usr/lib/go", "/usr/local/go", "~lib/")
 }
 
-// demangle reads Rust's legacy symbols, "_ZN6plugin5judge17h9d9d4f164bc8223bE";
-// others stay as they are.
-func demangle(symbol string) string {
-	rest, ok := strings.CutPrefix(symbol, "_ZN")
-	if !ok {
-		return symbol
-	}
-	var parts []string
-	for rest != "" && rest != "E" {
-		digits := 0
-		for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
-			digits++
-		}
-		n, err := strconv.Atoi(rest[:digits])
-		if err != nil || n > len(rest)-digits {
-			return symbol
-		}
-		part := rest[digits : digits+n]
-		rest = rest[digits+n:]
-		if len(part) == 17 && part[0] == 'h' && (rest == "E" || rest == "") {
-			continue // the hash
-		}
-		parts = append(parts, rustEscapes.Replace(strings.TrimPrefix(part, "_$")))
-	}
-	return strings.Join(parts, "::")
+// readable is a function's name as the author wrote it: without the name of the module, which some linkers
+// write into the module and the engine puts before each function, and without the encoding of Rust and C++.
+// Names that no such encoding made stay as they are.
+func readable(symbol, module string) string {
+	return demangle.Filter(strings.TrimPrefix(symbol, module+"."), demangle.NoParams)
 }
-
-var rustEscapes = strings.NewReplacer("_$LT$", "<", "$LT$", "<", "$GT$", ">", "$RF$", "&", "$u20$", " ", "$u7b$", "{", "$u7d$", "}", "LT$",
-	"<", "..", "::")

@@ -82,9 +82,12 @@ func (s indexes) count() int {
 // overlap is how many indexes are in both sets.
 func (s indexes) overlap(t indexes) int {
 	n := 0
-	for _, x := range s {
-		for _, y := range t {
-			n += max(min(x.last, y.last)-max(x.first, y.first)+1, 0)
+	for i, j := 0, 0; i < len(s) && j < len(t); {
+		n += max(min(s[i].last, t[j].last)-max(s[i].first, t[j].first)+1, 0)
+		if s[i].last < t[j].last {
+			i++
+		} else {
+			j++
 		}
 	}
 	return n

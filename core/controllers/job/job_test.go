@@ -194,6 +194,23 @@ func TestIndexes(t *testing.T) {
 	}
 }
 
+// TestSetsOverlap: by the indexes one by one.
+func TestSetsOverlap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		some := rapid.SliceOf(rapid.IntRange(0, 40))
+		a, b := indexes(nil).with(some.Draw(t, "a")...), indexes(nil).with(some.Draw(t, "b")...)
+		want := 0
+		for i := range 41 {
+			if a.has(i) && b.has(i) {
+				want++
+			}
+		}
+		if got := a.overlap(b); got != want {
+			t.Errorf("%s and %s have %d in common, counted %d", a, b, want, got)
+		}
+	})
+}
+
 // world is a server, a kubelet and a controller that may die between any two
 // writes. It checks that every pod that ended is counted once.
 type world struct {

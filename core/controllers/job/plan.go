@@ -220,23 +220,27 @@ func (p *planner) moveCounted() {
 func (p *planner) takeIndexes() {
 	completions := int(*p.spec.Completions)
 	p.before = parseIndexes(p.status.CompletedIndexes, completions)
-	p.done = p.before
-	for _, pod := range p.pods {
-		if p.tracked(pod) && p.validIndex(pod) && pod.Status.Phase == corev1.PodSucceeded {
-			p.done = p.done.with(indexOf(pod))
-		}
-	}
+	p.done = p.before.with(p.indexesOf(func(pod *corev1.Pod) bool {
+		return p.tracked(pod) && p.validIndex(pod) && pod.Status.Phase == corev1.PodSucceeded
+	})...)
 	p.succeeded = int32(p.done.count())
 	if p.spec.BackoffLimitPerIndex == nil {
 		return
 	}
-	p.lost = parseIndexes(ptr.Deref(p.status.FailedIndexes, ""), completions)
+	p.lost = parseIndexes(ptr.Deref(p.status.FailedIndexes, ""), completions).with(p.indexesOf(func(pod *corev1.Pod) bool {
+		return p.tracked(pod) && p.validIndex(pod) && p.indexLost(pod)
+	})...)
+	p.delayed = p.replaceable()
+}
+
+// indexesOf are the indexes of the pods that are chosen, in the order of the pods.
+func (p *planner) indexesOf(chosen func(*corev1.Pod) bool) (out []int) {
 	for _, pod := range p.pods {
-		if p.tracked(pod) && p.validIndex(pod) && p.indexLost(pod) {
-			p.lost = p.lost.with(indexOf(pod))
+		if chosen(pod) {
+			out = append(out, indexOf(pod))
 		}
 	}
-	p.delayed = p.replaceable()
+	return out
 }
 
 // indexLost: this failure was one too many for its index.
@@ -480,13 +484,10 @@ func (p *planner) add(n int) {
 }
 
 func (p *planner) addIndexes(n int) {
-	taken := p.done.union(p.lost)
-	for _, pod := range p.pods {
+	taken := p.done.union(p.lost).with(p.indexesOf(func(pod *corev1.Pod) bool {
 		running := controllers.PodActive(pod) && !p.removed[pod.UID]
-		if i := indexOf(pod); i >= 0 && (running || (p.waitsForEnd() && controllers.PodTerminating(pod))) {
-			taken = taken.with(i)
-		}
-	}
+		return indexOf(pod) >= 0 && (running || (p.waitsForEnd() && controllers.PodTerminating(pod)))
+	})...)
 	for _, i := range taken.missing(n, int(*p.spec.Completions)) {
 		replaces := p.delayed[i]
 		if replaces != nil {

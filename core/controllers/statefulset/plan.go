@@ -44,10 +44,13 @@ type creation struct {
 	revision string
 }
 
+// burst is how many pods one plan creates, and deletes, at most: whoever writes the set chooses the number, up to 2^31-1.
+const burst = 500
+
 type planner struct {
 	situation
-	// replicas by index; nil where there is none. condemned are beyond the wanted
-	// number, highest ordinal first.
+	// replicas are the pods that are wanted and there, lowest ordinal first: what a plan costs follows from
+	// them, not from the wanted number. condemned are beyond that number, highest ordinal first.
 	replicas  []*corev1.Pod
 	condemned []*corev1.Pod
 	plan      plan
@@ -56,11 +59,11 @@ type planner struct {
 // ordinal of a pod, or -1 if its name isn't one of the set's.
 func ordinal(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 	text, ok := strings.CutPrefix(pod.Name, set.Name+"-")
-	n, err := strconv.ParseInt(text, 10, 32)
-	if !ok || err != nil || n < 0 || strconv.FormatInt(n, 10) != text {
+	n, err := strconv.Atoi(text)
+	if !ok || err != nil || n < 0 || strconv.Itoa(n) != text {
 		return -1
 	}
-	return int(n)
+	return n
 }
 
 func firstOrdinal(set *appsv1.StatefulSet) int {
@@ -92,17 +95,20 @@ func ordered(set *appsv1.StatefulSet) bool {
 // decide makes the plan: first every replica must exist and, in order, be
 // available; then those that are too many go; then some are updated.
 func decide(in situation) plan {
-	p := &planner{situation: in, replicas: make([]*corev1.Pod, *in.set.Spec.Replicas)}
+	p := &planner{situation: in}
 	for _, pod := range in.pods {
 		switch n := ordinal(in.set, pod); {
 		case n < 0:
 		case inRange(in.set, n):
-			p.replicas[n-firstOrdinal(in.set)] = pod
+			p.replicas = append(p.replicas, pod)
 		default:
 			p.condemned = append(p.condemned, pod)
 		}
 	}
-	slices.SortFunc(p.condemned, func(a, b *corev1.Pod) int { return cmp.Compare(ordinal(in.set, b), ordinal(in.set, a)) })
+	upwards := func(a, b *corev1.Pod) int { return cmp.Compare(ordinal(in.set, a), ordinal(in.set, b)) }
+	slices.SortFunc(p.replicas, upwards)
+	slices.SortFunc(p.condemned, upwards)
+	slices.Reverse(p.condemned)
 	if in.set.DeletionTimestamp == nil && p.establish() && p.shrink() {
 		p.roll()
 	}
@@ -112,7 +118,7 @@ func decide(in situation) plan {
 
 // available also notes when a pod that is ready becomes available.
 func (p *planner) available(pod *corev1.Pod) bool {
-	if pod == nil || pod.DeletionTimestamp != nil {
+	if pod.DeletionTimestamp != nil {
 		return false
 	}
 	ok, wait := controllers.PodAvailable(pod, p.set.Spec.MinReadySeconds, p.now)
@@ -122,24 +128,42 @@ func (p *planner) available(pod *corev1.Pod) bool {
 	return ok
 }
 
-func (p *planner) remove(pod *corev1.Pod) { p.plan.remove = append(p.plan.remove, pod) }
+// remove puts a pod on the list of those to delete. What is beyond a burst goes by a later plan: each deletion is followed by one.
+func (p *planner) remove(pod *corev1.Pod) {
+	if len(p.plan.remove) < burst {
+		p.plan.remove = append(p.plan.remove, pod)
+	}
+}
 
 // establish brings replicas into being. In order, it waits at the first that is
 // not available yet; it reports whether nothing is to be waited for.
 func (p *planner) establish() bool {
-	for i, pod := range p.replicas {
-		if !p.one(firstOrdinal(p.set)+i, pod) && ordered(p.set) {
+	next := firstOrdinal(p.set)
+	for _, pod := range p.replicas {
+		n := ordinal(p.set, pod)
+		if !p.fill(next, n) || !p.keep(pod) && ordered(p.set) {
+			return false
+		}
+		next = n + 1
+	}
+	return p.fill(next, firstOrdinal(p.set)+int(*p.set.Spec.Replicas))
+}
+
+// fill creates the replicas from one ordinal up to another, of which none is there. In order, it creates the first
+// and reports that it is to be waited for.
+func (p *planner) fill(from, to int) bool {
+	for n := from; n < to && len(p.plan.create) < burst; n++ {
+		p.plan.create = append(p.plan.create, creation{n, p.revisionFor(n)})
+		if ordered(p.set) {
 			return false
 		}
 	}
 	return true
 }
 
-func (p *planner) one(n int, pod *corev1.Pod) (well bool) {
+// keep looks after a replica that is there; it reports whether all is well with it.
+func (p *planner) keep(pod *corev1.Pod) bool {
 	switch {
-	case pod == nil:
-		p.plan.create = append(p.plan.create, creation{n, p.revisionFor(n)})
-		return false
 	case controllers.PodFinished(pod):
 		if pod.DeletionTimestamp == nil {
 			p.remove(pod) // and made anew when it is gone
@@ -180,7 +204,7 @@ func (p *planner) revisionFor(n int) string {
 func (p *planner) shrink() bool {
 	var ill *corev1.Pod
 	for _, pod := range slices.Concat(p.replicas, reversed(p.condemned)) {
-		if pod != nil && !p.available(pod) {
+		if !p.available(pod) {
 			ill = pod
 			break
 		}
@@ -219,18 +243,21 @@ func (p *planner) roll() {
 	if r := p.set.Spec.UpdateStrategy.RollingUpdate; r != nil {
 		least = int(ptr.Deref(r.Partition, 0))
 		// Validation let only well-formed values through.
-		n, _ := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(r.MaxUnavailable, intstr.FromInt32(1)), len(p.replicas), false)
+		n, _ := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(r.MaxUnavailable, intstr.FromInt32(1)),
+			int(*p.set.Spec.Replicas), false)
 		most = max(n, 1)
 	}
-	budget := most
+	budget := most - (int(*p.set.Spec.Replicas) - len(p.replicas))
 	for _, pod := range p.replicas {
 		if !p.available(pod) {
 			budget--
 		}
 	}
-	for i := len(p.replicas) - 1; i >= least; i-- {
-		pod := p.replicas[i]
-		if pod == nil || pod.DeletionTimestamp != nil || revisionOf(pod) == p.update || controllers.PodFinished(pod) {
+	for _, pod := range slices.Backward(p.replicas) {
+		if ordinal(p.set, pod)-firstOrdinal(p.set) < least {
+			break
+		}
+		if pod.DeletionTimestamp != nil || revisionOf(pod) == p.update || controllers.PodFinished(pod) {
 			continue
 		}
 		switch {
@@ -259,11 +286,15 @@ func (p *planner) count() {
 			s.UpdatedReplicas++
 		}
 	}
+	removed := map[*corev1.Pod]bool{}
+	for _, pod := range p.plan.remove {
+		removed[pod] = true
+	}
 	for _, pod := range p.pods {
 		if ordinal(p.set, pod) < 0 {
 			continue
 		}
-		leaving := pod.DeletionTimestamp != nil || slices.Contains(p.plan.remove, pod)
+		leaving := pod.DeletionTimestamp != nil || removed[pod]
 		if leaving {
 			s.Replicas++
 		} else {

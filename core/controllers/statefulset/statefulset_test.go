@@ -4,6 +4,7 @@ package statefulset
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -233,6 +234,34 @@ func TestOrderHolds(t *testing.T) {
 			t.Fatalf("status %+v", set.Status)
 		}
 	})
+}
+
+// TestWhatIsWantedCostsNothing: a plan's cost follows from the pods that there are.
+func TestWhatIsWantedCostsNothing(t *testing.T) {
+	set := db(math.MaxInt32)
+	set.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: math.MaxInt32}
+	in := situation{set: set, current: "a", update: "b", now: time.Now()}
+	if p := decide(in); len(p.create) != 1 || p.create[0].ordinal != math.MaxInt32 {
+		t.Errorf("in order: the plan creates %d pods: %v", len(p.create), p.create)
+	}
+	set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+	second := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName(set, math.MaxInt32+1), Namespace: "default"}}
+	second.Labels = map[string]string{appsv1.StatefulSetRevisionLabel: "a"}
+	in.pods = []*corev1.Pod{second}
+	p := decide(in)
+	if len(p.create) != burst || p.create[0].ordinal != math.MaxInt32 || p.create[1].ordinal != math.MaxInt32+2 {
+		t.Errorf("in parallel: the plan creates %d pods", len(p.create))
+	}
+	if len(p.remove) != 1 || p.status.Replicas != 1 {
+		t.Errorf("the old pod, which is not ready, is to be made anew: %d deletions, %d replicas", len(p.remove), p.status.Replicas)
+	}
+	set.Spec.Replicas = ptr.To[int32](0)
+	for n := range 3 * burst {
+		in.pods = append(in.pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName(set, n), Namespace: "default"}})
+	}
+	if p := decide(in); len(p.create) != 0 || len(p.remove) != burst {
+		t.Errorf("down to none: %d creations, %d deletions", len(p.create), len(p.remove))
+	}
 }
 
 func TestOrdinal(t *testing.T) {

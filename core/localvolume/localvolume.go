@@ -26,6 +26,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -47,8 +48,18 @@ const (
 	// its CSI driver, which is called as the Provisioner.
 	DriverAnnotation = Provisioner + "/driver"
 
+	// LimitParameter of a class says what holds pods to the size of a volume of volumeMode Filesystem: LimitImage, or
+	// nothing where it is not there. A block device has its size anyhow.
+	LimitParameter = Provisioner + "/limit"
+	// LimitImage makes the volume a file system of its own, in a file of the size that the claim asks for.
+	LimitImage = "image"
+	// LimitsAnnotation of a node says by what its driver can hold pods to a size: LimitImage. A driver of an older
+	// version would make a directory without a limit.
+	LimitsAnnotation = Provisioner + "/limits"
+
 	sizeAttribute   = "size"   // in bytes
 	sourceAttribute = "source" // what a copy is to be made of
+	limitAttribute  = "limit"  // as the class says it
 
 	// SourceVolume is, with an ID after it, a volume that a copy is made of.
 	SourceVolume = "volumes/"
@@ -62,6 +73,8 @@ type Wanted struct {
 	ID    string
 	Bytes int64
 	Block bool
+	// Limit is "" or LimitImage.
+	Limit string
 	// Source is "" for an empty volume.
 	Source string
 }
@@ -94,7 +107,30 @@ func ByAttributes(id string, block bool, attributes map[string]string) (*Wanted,
 	if err != nil || size <= 0 {
 		return nil, fmt.Errorf("attribute %s of volume %s is no number of bytes: %q", sizeAttribute, id, text)
 	}
-	return &Wanted{ID: id, Bytes: size, Block: block, Source: attributes[sourceAttribute]}, nil
+	limit, err := limitOf(attributes[limitAttribute])
+	if err != nil || block {
+		limit = ""
+	}
+	if err != nil {
+		return nil, fmt.Errorf("attribute %s of volume %s: %w", limitAttribute, id, err)
+	}
+	return &Wanted{ID: id, Bytes: size, Block: block, Limit: limit, Source: attributes[sourceAttribute]}, nil
+}
+
+// LimitOf is what the parameters of a class say holds pods to a volume's size: "" or LimitImage.
+func LimitOf(parameters map[string]string) (string, error) {
+	limit, err := limitOf(parameters[LimitParameter])
+	if err != nil {
+		return "", fmt.Errorf("parameter %s of the class: %w", LimitParameter, err)
+	}
+	return limit, nil
+}
+
+func limitOf(text string) (string, error) {
+	if text != "" && text != LimitImage {
+		return "", fmt.Errorf("expected %q, or none at all, found %q", LimitImage, text)
+	}
+	return text, nil
 }
 
 // LabelOf is a node's name as the value of a label, which is shorter than names may be.
@@ -146,10 +182,9 @@ func bare(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
 // Name of the volume of a claim: made again, it is the same.
 func Name(claim *corev1.PersistentVolumeClaim) string { return "pvc-" + string(claim.UID) }
 
-// New is the volume of a claim, on a node that has room for it; source is what it is to be
+// New is the volume of a claim and its class, on a node that has room for it; source is what it is to be
 // a copy of, if anything.
-func New(claim *corev1.PersistentVolumeClaim, node *corev1.Node, class string,
-	reclaim corev1.PersistentVolumeReclaimPolicy, source string,
+func New(claim *corev1.PersistentVolumeClaim, node *corev1.Node, class *storagev1.StorageClass, source string,
 ) (*corev1.PersistentVolume, error) {
 	root := node.Annotations[DirectoryAnnotation]
 	if !ByDriver(node) && (!filepath.IsAbs(root) || filepath.Clean(root) != root || root == "/") {
@@ -163,6 +198,20 @@ func New(claim *corev1.PersistentVolumeClaim, node *corev1.Node, class string,
 	if claim.Spec.VolumeMode != nil {
 		mode = *claim.Spec.VolumeMode
 	}
+	limit, err := LimitOf(class.Parameters)
+	if err != nil {
+		return nil, err
+	}
+	if mode == corev1.PersistentVolumeBlock {
+		limit = ""
+	}
+	if limit != "" && node.Annotations[LimitsAnnotation] != limit {
+		return nil, fmt.Errorf("node %s makes no volumes that are held to their size, as class %s wants them: its wasmplane is older", node.Name, class.Name)
+	}
+	reclaim := corev1.PersistentVolumeReclaimDelete
+	if class.ReclaimPolicy != nil {
+		reclaim = *class.ReclaimPolicy
+	}
 	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -172,7 +221,7 @@ func New(claim *corev1.PersistentVolumeClaim, node *corev1.Node, class string,
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity:    corev1.ResourceList{corev1.ResourceStorage: size},
 			AccessModes: claim.Spec.AccessModes, VolumeMode: &mode,
-			PersistentVolumeReclaimPolicy: reclaim, StorageClassName: class,
+			PersistentVolumeReclaimPolicy: reclaim, StorageClassName: class.Name,
 			ClaimRef: &corev1.ObjectReference{
 				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 				ResourceVersion: claim.ResourceVersion,
@@ -189,6 +238,9 @@ func New(claim *corev1.PersistentVolumeClaim, node *corev1.Node, class string,
 	case ByDriver(node):
 		if source != "" {
 			attributes[sourceAttribute] = source
+		}
+		if limit != "" {
+			attributes[limitAttribute] = limit
 		}
 		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: Provisioner, VolumeHandle: pv.Name, VolumeAttributes: attributes}
 	case source != "" || mode != corev1.PersistentVolumeFilesystem:

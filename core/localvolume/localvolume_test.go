@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,11 +24,13 @@ func node(name, dir string) *corev1.Node {
 	}}
 }
 
+var class = &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"}}
+
 func newVolume(t *testing.T, n *corev1.Node) *corev1.PersistentVolume {
 	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "1234"}}
 	claim.Spec.Resources.Requests = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
-	pv, err := localvolume.New(claim, n, "local", corev1.PersistentVolumeReclaimDelete, "")
+	pv, err := localvolume.New(claim, n, class, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +96,7 @@ func TestOnlyTheVolumesOwnDirectory(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "relative", "/", "/a/../b"} {
-		if _, err := localvolume.New(&corev1.PersistentVolumeClaim{}, node("a", bad), "local", corev1.PersistentVolumeReclaimDelete,
-			""); err == nil {
+		if _, err := localvolume.New(&corev1.PersistentVolumeClaim{}, node("a", bad), class, ""); err == nil {
 			t.Errorf("a volume was made in %q", bad)
 		}
 	}

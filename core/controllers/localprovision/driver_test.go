@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,7 +24,7 @@ func made(node string, of *corev1.PersistentVolumeClaim) *corev1.PersistentVolum
 	pv, err := localvolume.New(of, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: node, Labels: map[string]string{"kubernetes.io/hostname": node},
 		Annotations: map[string]string{localvolume.DriverAnnotation: "true"},
-	}}, "local", corev1.PersistentVolumeReclaimDelete, "")
+	}}, class("local", deletes), "")
 	if err != nil {
 		panic(err)
 	}
@@ -179,4 +180,42 @@ func TestAClaimGrows(t *testing.T) {
 	if pv, err := volumeOf(t.Context(), c, "second"); err != nil || pv.Spec.Capacity.Storage().String() != "1Gi" {
 		t.Errorf("the volume is %v (%v)", pv, err)
 	}
+}
+
+// TestAVolumeThatIsHeldToItsSize: by the class's parameter, on a node that knows it, and not of a block device, which has
+// its size anyhow. The claim's event says nothing of sizes that are not enforced.
+func TestAVolumeThatIsHeldToItsSize(t *testing.T) {
+	limited := func(value string) func(*storagev1.StorageClass) {
+		return func(s *storagev1.StorageClass) { s.Parameters = map[string]string{localvolume.LimitParameter: value} }
+	}
+	in := func(class string) func(*corev1.PersistentVolumeClaim) {
+		return func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To(class) }
+	}
+	c := start(t, node("a", withDriver, func(n *corev1.Node) { n.Annotations[localvolume.LimitsAnnotation] = localvolume.LimitImage }),
+		node("older", withDriver), class("limited", limited("image")), class("wrong", limited("quota")))
+	add := func(o *corev1.PersistentVolumeClaim) {
+		t.Helper()
+		if _, err := c.Client.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{"data": localvolume.LimitImage, "raw": ""} {
+		add(claim(name, "a", in("limited"), func(c *corev1.PersistentVolumeClaim) {
+			if name == "raw" {
+				c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
+			}
+		}))
+		controllertest.Eventually(t, event(c, "Normal ProvisioningSucceeded Successfully provisioned volume pvc-uid-of-"+name))
+		pv, err := volumeOf(t.Context(), c, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := localvolume.WantedOf(pv); err != nil || got.Limit != want || got.Block != (want == "") {
+			t.Errorf("%s is %+v (%v), want the limit %q", name, got, err, want)
+		}
+	}
+	add(claim("early", "older", in("limited")))
+	controllertest.Eventually(t, event(c, "Warning ProvisioningFailed node older makes no volumes that are held to their size"))
+	add(claim("bad", "a", in("wrong")))
+	controllertest.Eventually(t, event(c, `Warning ProvisioningFailed parameter local.wasmplane.io/limit of the class: expected "image"`))
 }

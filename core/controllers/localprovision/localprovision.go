@@ -193,7 +193,7 @@ func (c *Controller) provision(ctx context.Context, claim *corev1.PersistentVolu
 	if why != "" {
 		return c.reschedule(ctx, claim, why)
 	}
-	pv, err := localvolume.New(claim, node, class.Name, policy(class), from.of)
+	pv, err := localvolume.New(claim, node, class, from.of)
 	if err != nil {
 		return c.reschedule(ctx, claim, err.Error())
 	}
@@ -208,15 +208,18 @@ func (c *Controller) provision(ctx context.Context, claim *corev1.PersistentVolu
 		return fmt.Errorf("make the volume of claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
 	controllers.Did(ctx, "made the volume of a claim", aVolume, made)
-	c.events.Event(claim, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume "+made.Name)
+	c.events.Event(claim, corev1.EventTypeNormal, "ProvisioningSucceeded", provisioned(pv, class))
 	return nil
 }
 
-func policy(class *storagev1.StorageClass) corev1.PersistentVolumeReclaimPolicy {
-	if class.ReclaimPolicy != nil {
-		return *class.ReclaimPolicy
+// provisioned says that a volume was made, and of one whose size is not enforced that it is so.
+func provisioned(pv *corev1.PersistentVolume, class *storagev1.StorageClass) string {
+	message := "Successfully provisioned volume " + pv.Name
+	if *pv.Spec.VolumeMode == corev1.PersistentVolumeFilesystem && class.Parameters[localvolume.LimitParameter] == "" {
+		message += fmt.Sprintf(": pods may write more to it than its size; a class with the parameter %s: %s makes volumes that are held to theirs",
+			localvolume.LimitParameter, localvolume.LimitImage)
 	}
-	return corev1.PersistentVolumeReclaimDelete
+	return message
 }
 
 // unfit says why no local volume can be what a claim asks for; "" = one can.
@@ -224,12 +227,15 @@ func unfit(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) s
 	one := func(m corev1.PersistentVolumeAccessMode) bool {
 		return m == corev1.ReadWriteOnce || m == corev1.ReadWriteOncePod
 	}
+	_, limit := localvolume.LimitOf(class.Parameters)
 	switch {
 	case class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer:
 		return fmt.Sprintf("class %s binds before a node is known, and a local volume is of one node: make a class with volumeBindingMode: WaitForFirstConsumer", class.Name)
 	case !slices.ContainsFunc(claim.Spec.AccessModes, one) || slices.ContainsFunc(claim.Spec.AccessModes,
 		func(m corev1.PersistentVolumeAccessMode) bool { return !one(m) }):
 		return fmt.Sprintf("local volumes are of one node: accessModes may be ReadWriteOnce or ReadWriteOncePod, found %v", claim.Spec.AccessModes)
+	case limit != nil:
+		return limit.Error()
 	case claim.Spec.Selector != nil:
 		return "a volume that is made has no labels to be selected by: leave out spec.selector, or make the volume by hand"
 	}

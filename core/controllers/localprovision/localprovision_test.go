@@ -63,6 +63,10 @@ func claim(name, node string, change ...func(*corev1.PersistentVolumeClaim)) *co
 	return c
 }
 
+func deletes(s *storagev1.StorageClass) {
+	s.ReclaimPolicy = ptr.To(corev1.PersistentVolumeReclaimDelete)
+}
+
 // withDriver is a node that makes volumes by its CSI driver.
 func withDriver(n *corev1.Node) { n.Annotations[localvolume.DriverAnnotation] = "true" }
 
@@ -120,7 +124,7 @@ func TestAVolumeIsMadeWhereTheSchedulerChose(t *testing.T) {
 		terms[0].MatchExpressions[0].Values[0] != "a" {
 		t.Errorf("node affinity %v", terms)
 	}
-	controllertest.Eventually(t, event(c, "Normal ProvisioningSucceeded Successfully provisioned volume pvc-uid-of-data"))
+	controllertest.Eventually(t, event(c, "Normal ProvisioningSucceeded Successfully provisioned volume pvc-uid-of-data: pods may write more to it than its size"))
 	all, err := c.Client.CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(all.Items) != 1 {
 		t.Errorf("%d volumes (%v), want one", len(all.Items), err)
@@ -183,7 +187,7 @@ func TestWhatADirectoryCannotBe(t *testing.T) {
 
 // released is a volume whose claim is gone.
 func released(name string, change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
-	pv, err := localvolume.New(claim(name, "a"), node("a"), "local", corev1.PersistentVolumeReclaimDelete, "")
+	pv, err := localvolume.New(claim(name, "a"), node("a"), class("local", deletes), "")
 	if err != nil {
 		panic(err)
 	}

@@ -5,6 +5,7 @@ package localcsi
 import (
 	"context"
 	"errors"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -14,6 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/diskimage"
+	"github.com/wasmplane/wasmplane/core/localvolume"
 )
 
 const (
@@ -36,21 +40,50 @@ func internal(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
+	if errors.Is(err, diskimage.ErrNoPrograms) || errors.Is(err, diskimage.ErrWhileMounted) {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
 	return status.Error(codes.Internal, err.Error())
 }
 
 // begin has a call be the only one about a volume or a snapshot.
 func (d *Driver) begin(key string) (func(), error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.busy[key] {
+	release, _ := d.take(key)
+	if release == nil {
 		return nil, status.Errorf(codes.Aborted, "another call about %s is at work", key)
 	}
-	d.busy[key] = true
+	return release, nil
+}
+
+// wait begins once whatever else is at work about a volume or a snapshot has ended.
+func (d *Driver) wait(ctx context.Context, key string) (func(), error) {
+	for {
+		release, ended := d.take(key)
+		if release != nil {
+			return release, nil
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// take answers a release, or, where another call is at work, when that has ended.
+func (d *Driver) take(key string) (release func(), ended <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if other, busy := d.busy[key]; busy {
+		return nil, other
+	}
+	done := make(chan struct{})
+	d.busy[key] = done
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		delete(d.busy, key)
+		close(done)
 	}, nil
 }
 
@@ -81,13 +114,21 @@ func fit(c *spec.VolumeCapability) string {
 	case c.GetBlock() == nil && c.GetMount() == nil:
 		return "neither a block volume nor a mounted one is asked for"
 	case c.GetMount().GetFsType() != "":
-		return "local volumes are directories of the node's file system: leave the file system's type out"
+		return "the driver chooses the file system of local volumes: leave its type out"
 	}
 	return ""
 }
 
-// sizeOf is the size to make.
-func sizeOf(r *spec.CapacityRange) (int64, error) {
+// smallest is the least size that it may have.
+func (r *record) smallest() int64 {
+	if r.image() {
+		return diskimage.Smallest
+	}
+	return sector
+}
+
+// sizeOf is the size to make, of smallest or more.
+func sizeOf(r *spec.CapacityRange, smallest int64) (int64, error) {
 	required, limit := r.GetRequiredBytes(), r.GetLimitBytes()
 	if required < 0 || limit < 0 || limit > 0 && limit < required {
 		return 0, status.Errorf(codes.InvalidArgument, "capacity_range: required_bytes %d, limit_bytes %d", required, limit)
@@ -99,9 +140,9 @@ func sizeOf(r *spec.CapacityRange) (int64, error) {
 			size = min(size, limit/sector*sector)
 		}
 	}
-	size = (size + sector - 1) / sector * sector
-	if size <= 0 || limit > 0 && size > limit {
-		return 0, status.Errorf(codes.OutOfRange, "sizes are multiples of %d bytes: none is within capacity_range (required_bytes %d, limit_bytes %d)", sector, required, limit)
+	size = max((size+sector-1)/sector*sector, smallest)
+	if required > math.MaxInt64-sector || limit > 0 && size > limit {
+		return 0, status.Errorf(codes.OutOfRange, "sizes are multiples of %d bytes, and %d at the least: none is within capacity_range (required_bytes %d, limit_bytes %d)", sector, smallest, required, limit)
 	}
 	return size, nil
 }
@@ -124,19 +165,26 @@ func (d *Driver) plan(r *spec.CreateVolumeRequest) (*record, error) {
 			return nil, status.Error(codes.InvalidArgument, "a volume is a block device or a directory, and both are asked for")
 		}
 	}
+	limit, err := localvolume.LimitOf(r.GetParameters())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
 	for key := range r.GetParameters() {
-		if !strings.HasPrefix(key, "csi.storage.k8s.io/") { // of those who call
+		if !strings.HasPrefix(key, "csi.storage.k8s.io/") && key != localvolume.LimitParameter { // the former are of those who call
 			return nil, status.Errorf(codes.InvalidArgument, "local volumes have no parameter %q: leave it out of the class", key)
 		}
 	}
 	if !d.here(r.GetAccessibilityRequirements()) {
 		return nil, status.Errorf(codes.ResourceExhausted, "volumes of this driver are on node %s (%s)", d.cfg.Node, d.cfg.TopologyKey)
 	}
-	size, err := sizeOf(r.GetCapacityRange())
-	if err != nil {
+	want := &record{Name: name, Block: block, Source: sourceOf(r.GetVolumeContentSource()), Made: time.Now().UTC()}
+	if !block {
+		want.Limit = limit
+	}
+	if want.Bytes, err = sizeOf(r.GetCapacityRange(), want.smallest()); err != nil {
 		return nil, err
 	}
-	return &record{Name: name, Block: block, Bytes: size, Source: sourceOf(r.GetVolumeContentSource()), Made: time.Now().UTC()}, nil
+	return want, nil
 }
 
 // here tells whether a volume may be on this node.
@@ -182,7 +230,7 @@ func (d *Driver) source(r *record) (*item, error) {
 // same says whether a volume is what is asked for.
 func (r *record) same(want *record, limits *spec.CapacityRange) bool {
 	limit := limits.GetLimitBytes()
-	return r.Name == want.Name && r.Block == want.Block && r.Source == want.Source &&
+	return r.Name == want.Name && r.Block == want.Block && r.Limit == want.Limit && r.Source == want.Source &&
 		r.Bytes >= limits.GetRequiredBytes() && (limit == 0 || r.Bytes <= limit)
 }
 
@@ -206,8 +254,8 @@ func (d *Driver) CreateVolume(ctx context.Context, r *spec.CreateVolumeRequest) 
 		}
 	}
 	if !have.same(want, r.GetCapacityRange()) {
-		return nil, status.Errorf(codes.AlreadyExists, "there is a volume %s, which is another: %d bytes, block device: %v, made of %q",
-			want.Name, have.Bytes, have.Block, have.Source)
+		return nil, status.Errorf(codes.AlreadyExists, "there is a volume %s, which is another: %d bytes, block device: %v, limit %q, made of %q",
+			want.Name, have.Bytes, have.Block, have.Limit, have.Source)
 	}
 	v := d.describe(have)
 	v.ContentSource = r.GetVolumeContentSource()
@@ -240,7 +288,7 @@ func (d *Driver) ensure(ctx context.Context, shelf string, want *record, reserve
 			return err
 		}
 		defer release()
-		return internal(d.disk.create(shelf, id, want, func(data string) error { return fill(ctx, from, want, data) }))
+		return internal(d.disk.create(shelf, id, want, func(data string) error { return d.fill(ctx, from, want, data) }))
 	})
 }
 
@@ -310,10 +358,8 @@ func (d *Driver) DeleteVolume(ctx context.Context, r *spec.DeleteVolumeRequest) 
 		if err := v.unused(); err != nil {
 			return nil, err
 		}
-		if v.Block {
-			if err := detach(v.data()); err != nil {
-				return nil, internal(err)
-			}
+		if err := v.release(); err != nil {
+			return nil, err
 		}
 	}
 	return &spec.DeleteVolumeResponse{}, internal(d.disk.remove(volumes, id))
@@ -404,10 +450,10 @@ func (d *Driver) ListVolumes(_ context.Context, r *spec.ListVolumesRequest) (*sp
 }
 
 // ControllerExpandVolume implements the controller service: it does the node's part too.
-func (d *Driver) ControllerExpandVolume(_ context.Context,
+func (d *Driver) ControllerExpandVolume(ctx context.Context,
 	r *spec.ControllerExpandVolumeRequest,
 ) (*spec.ControllerExpandVolumeResponse, error) {
-	size, err := d.expand(r.GetVolumeId(), r.GetCapacityRange())
+	size, err := d.expand(ctx, r.GetVolumeId(), r.GetCapacityRange())
 	if err != nil {
 		return nil, err
 	}
@@ -415,7 +461,7 @@ func (d *Driver) ControllerExpandVolume(_ context.Context,
 }
 
 // expand makes a volume larger, never smaller, and answers how large it is.
-func (d *Driver) expand(id string, limits *spec.CapacityRange) (int64, error) {
+func (d *Driver) expand(ctx context.Context, id string, limits *spec.CapacityRange) (int64, error) {
 	v, err := d.volume(id)
 	if err != nil {
 		return 0, err
@@ -423,7 +469,7 @@ func (d *Driver) expand(id string, limits *spec.CapacityRange) (int64, error) {
 	if limits == nil {
 		return 0, status.Error(codes.InvalidArgument, "capacity_range is missing")
 	}
-	size, err := sizeOf(limits)
+	size, err := sizeOf(limits, v.smallest())
 	if err != nil {
 		return 0, err
 	}
@@ -444,9 +490,14 @@ func (d *Driver) expand(id string, limits *spec.CapacityRange) (int64, error) {
 	} else {
 		size = v.Bytes
 	}
-	// The device first: called again after a crash in between, it is as large already.
+	// The device and the file system first: called again after a crash in between, they are as large already.
 	if v.Block {
-		if err := enlarge(v.data(), size); err != nil {
+		if err := diskimage.Enlarge(v.data(), size); err != nil {
+			return 0, internal(err)
+		}
+	}
+	if v.image() {
+		if err := diskimage.Grow(ctx, v.data(), size); err != nil {
 			return 0, internal(err)
 		}
 	}

@@ -10,11 +10,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/diskimage"
 )
 
 const (
@@ -27,18 +30,36 @@ const (
 	piece     = 1 << 20
 )
 
-// fill makes the data of a volume or a snapshot: a copy of another's, or nothing.
-func fill(ctx context.Context, from *item, r *record, data string) error {
+// fill makes the data of a volume or a snapshot: a copy of another's, or nothing. A directory may become an image, and
+// an image a directory.
+func (d *Driver) fill(ctx context.Context, from *item, r *record, data string) error {
 	switch {
 	case r.Block:
 		return fillFile(ctx, from, r.Bytes, data)
+	case from != nil && from.image():
+		release, err := d.wait(ctx, from.key())
+		if err != nil {
+			return err
+		}
+		defer release()
+		if r.image() {
+			return copyImage(ctx, from, r, data)
+		}
+		return from.mounted(ctx, func() error { return fillTree(ctx, from, filepath.Join(from.mount(), treeName), data) })
+	case r.image():
+		return fillImage(ctx, from, r, data)
 	case from == nil:
 		return openToPods(os.Mkdir(data, 0o700), data)
 	}
+	return fillTree(ctx, from, from.data(), data)
+}
+
+// fillTree makes a directory with a copy of what is in another.
+func fillTree(ctx context.Context, from *item, tree, data string) error {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return fmt.Errorf("make the directory of a volume: %w", err)
 	}
-	if err := copyTree(ctx, from.data(), data); err != nil {
+	if err := copyTree(ctx, tree, data); err != nil {
 		return fmt.Errorf("copy %s: %w", from.id, err)
 	}
 	return syncFS(data)
@@ -99,7 +120,7 @@ func copyDevice(ctx context.Context, to *os.File, from *item) error {
 	if clone(to, in) == nil {
 		return nil
 	}
-	loop, err := attached(from.data())
+	loop, err := diskimage.Attached(from.data())
 	if err != nil {
 		return err
 	}
@@ -362,4 +383,8 @@ func extended(to, from *os.File) error {
 		}
 	}
 	return nil
+}
+
+func splitZero(b []byte) []string {
+	return strings.FieldsFunc(string(b), func(r rune) bool { return r == 0 })
 }

@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/localvolume"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
@@ -26,15 +28,23 @@ const (
 	volumes    = "volumes"
 	snapshots  = "snapshots"
 	recordFile = "record.json"
-	// dataName is a directory for file systems, and a sparse file for blocks.
+	// dataName is a directory, or the sparse file of a device or of an image.
 	dataName = "data"
+	// mountName is where an image is mounted while it is staged, and treeName what of it pods get: all but what its
+	// file system has for itself.
+	mountName = "mount"
+	treeName  = "volume"
 )
 
 // record says what an item is. It is written before the item is renamed into place.
 type record struct {
 	// Name by which it was asked for.
-	Name  string `json:"name"`
-	Block bool   `json:"block,omitempty"`
+	Name string `json:"name"`
+	// Block: pods get the device itself, over a file.
+	Block bool `json:"block,omitempty"`
+	// Limit is what holds its pods to its size where they get a directory: localvolume.LimitImage, a file system of
+	// that size in a file, or "", nothing.
+	Limit string `json:"limit,omitempty"`
 	Bytes int64  `json:"bytes"`
 	// Source of a clone is volumes/ID or snapshots/ID, and that of a snapshot volumes/ID.
 	Source string    `json:"source,omitempty"`
@@ -44,11 +54,19 @@ type record struct {
 // item is a volume or a snapshot that is there.
 type item struct {
 	record
-	id  string
-	dir string
+	shelf string
+	id    string
+	dir   string
 }
 
-func (i *item) data() string { return filepath.Join(i.dir, dataName) }
+func (i *item) data() string  { return filepath.Join(i.dir, dataName) }
+func (i *item) mount() string { return filepath.Join(i.dir, mountName) }
+
+// key of a call about it.
+func (i *item) key() string { return filepath.Join(i.shelf, i.id) }
+
+// image: a file system in a file.
+func (r *record) image() bool { return r.Limit == localvolume.LimitImage && !r.Block }
 
 // validID is all that may be an ID: it becomes the name of a directory.
 var validID = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)
@@ -73,6 +91,9 @@ func (d disk) open() error {
 		return fmt.Errorf("close the directory of local volumes: %w", err)
 	}
 	for _, dir := range []string{"new", "old"} {
+		if err := linuxhost.UnmountBelow(filepath.Join(d.root, dir)); err != nil {
+			return fmt.Errorf("unmount local volumes that were half made: %w", err)
+		}
 		if err := os.RemoveAll(filepath.Join(d.root, dir)); err != nil {
 			return fmt.Errorf("remove local volumes that were half made: %w", err)
 		}
@@ -90,7 +111,7 @@ func (d disk) get(shelf, id string) (*item, error) {
 	if !validID.MatchString(id) {
 		return nil, nil
 	}
-	i := &item{id: id, dir: filepath.Join(d.root, shelf, id)}
+	i := &item{shelf: shelf, id: id, dir: filepath.Join(d.root, shelf, id)}
 	b, err := os.ReadFile(filepath.Join(i.dir, recordFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/diskimage"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -153,17 +154,17 @@ func TestReleaseLetsDevicesGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(root, volumes, "raw", dataName)
-	first, err := attach(file)
+	first, err := diskimage.Attach(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := attach(file); err != nil || again != first {
+	if again, err := diskimage.Attach(file); err != nil || again != first {
 		t.Errorf("attached again, it is %q and was %q (%v)", again, first, err)
 	}
 	if err := Release(root); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := attached(file); err != nil || left != "" {
+	if left, err := diskimage.Attached(file); err != nil || left != "" {
 		t.Errorf("attached still: %q (%v)", left, err)
 	}
 }

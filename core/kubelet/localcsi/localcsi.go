@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localcsi is a CSI driver whose volumes are on the node's own disk: directories
-// for file systems, and loop devices over sparse files for blocks. Snapshots and clones
+// Package localcsi is a CSI driver whose volumes are on the node's own disk: directories, or images (file systems in
+// sparse files) for file systems, and loop devices over sparse files for blocks. Snapshots and clones
 // share the blocks of what they are made of where the file system can (FICLONE), and are
 // copies elsewhere.
 //
@@ -11,8 +11,9 @@
 // names of those directories, and nothing else is ever taken for one.
 //
 // The size of a directory is a request and no limit: it is counted against the disk when
-// the volume is made, and what a pod writes is not held back. A block device is as large
-// as was asked for. Blocks that nobody wrote take no room.
+// the volume is made, and what a pod writes is not held back. A block device, and the file system of an image, is as large
+// as was asked for. Blocks that nobody wrote take no room. An image is mounted in the driver's own directory from when it
+// is staged until it is unstaged.
 //
 // What takes long (copies) goes on when the caller gives up, so that asking again finds it
 // further; deleting what is being made ends it.
@@ -60,8 +61,9 @@ type Driver struct {
 	disk disk
 	jobs jobs
 
-	mu   sync.Mutex
-	busy map[string]bool // volumes and snapshots about which a call is at work
+	mu sync.Mutex
+	// busy are volumes and snapshots about which a call is at work, and when it has ended.
+	busy map[string]chan struct{}
 	// reserved is the room of what is being made.
 	reserved map[string]int64
 }
@@ -74,12 +76,12 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	d := &Driver{cfg: cfg, disk: disk{filepath.Clean(cfg.Root)}, busy: map[string]bool{}, reserved: map[string]int64{}}
+	d := &Driver{cfg: cfg, disk: disk{filepath.Clean(cfg.Root)}, busy: map[string]chan struct{}{}, reserved: map[string]int64{}}
 	d.jobs.queue = make(chan *job)
 	if err := d.disk.open(); err != nil {
 		return nil, err
 	}
-	return d, nil
+	return d, d.disk.thaw()
 }
 
 // Run serves at the socket, registers with the kubelet, and makes what is asked for,

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/diskimage"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 	"github.com/wasmplane/wasmplane/core/localvolume"
 )
@@ -65,12 +66,13 @@ func (d *Driver) Provide(ctx context.Context, want *localvolume.Wanted) error {
 	if have, err := d.disk.get(volumes, want.ID); err != nil || have != nil {
 		return internal(err)
 	}
-	size, err := sizeOf(&spec.CapacityRange{RequiredBytes: want.Bytes})
+	r := &record{Name: want.ID, Block: want.Block, Limit: want.Limit, Source: want.Source, Made: time.Now().UTC()}
+	size, err := sizeOf(&spec.CapacityRange{RequiredBytes: want.Bytes}, r.smallest())
 	if err != nil {
 		return err
 	}
-	return d.ensure(ctx, volumes, &record{Name: want.ID, Block: want.Block, Bytes: size, Source: want.Source, Made: time.Now().UTC()},
-		promised)
+	r.Bytes = size
+	return d.ensure(ctx, volumes, r, promised)
 }
 
 // Remove removes a volume, and what is being made of it. One that is in use stays.
@@ -87,8 +89,11 @@ func Release(root string) error {
 	}
 	errs := []error{err}
 	for _, v := range all {
+		if v.image() {
+			errs = append(errs, diskimage.Thaw(v.mount()), diskimage.Unmount(v.mount()))
+		}
 		if v.Block {
-			errs = append(errs, detach(v.data()))
+			errs = append(errs, diskimage.Detach(v.data()))
 		}
 	}
 	return errors.Join(errs...)
@@ -100,8 +105,9 @@ func (d *Driver) Has(id string) (bool, error) {
 	return v != nil, err
 }
 
-// NodeStageVolume implements the node service: a block volume's device is made, and before
-// it a volume that is only wanted yet.
+// NodeStageVolume implements the node service: a block volume's device is made, an image is mounted, and before
+// it a volume is made that is only wanted yet. Where it is staged, nothing is mounted: what there is of it is in the driver's
+// own directory.
 func (d *Driver) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
 	if r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume_capability is missing")
@@ -124,7 +130,12 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeReq
 		return nil, err
 	}
 	if v.Block {
-		if _, err := attach(v.data()); err != nil {
+		if _, err := diskimage.Attach(v.data()); err != nil {
+			return nil, internal(err)
+		}
+	}
+	if v.image() {
+		if err := v.stage(ctx); err != nil {
 			return nil, internal(err)
 		}
 	}
@@ -141,16 +152,25 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, r *spec.NodeUnstageVolumeR
 		return nil, err
 	}
 	defer release()
-	if v.Block {
-		// A device that is let go of becomes another volume's: nobody may have it at hand.
-		if err := v.unused(); err != nil {
-			return nil, err
-		}
-		if err := detach(v.data()); err != nil {
-			return nil, internal(err)
-		}
+	if err := v.release(); err != nil {
+		return nil, err
 	}
 	return &spec.NodeUnstageVolumeResponse{}, nil
+}
+
+// release takes away what a volume is staged by.
+func (i *item) release() error {
+	if !i.Block && !i.image() {
+		return nil
+	}
+	// A device that is let go of becomes another volume's: nobody may have it at hand.
+	if err := i.unused(); err != nil {
+		return err
+	}
+	if i.Block {
+		return internal(diskimage.Detach(i.data()))
+	}
+	return internal(diskimage.Unmount(i.mount()))
 }
 
 // NodePublishVolume implements the node service: the directory, or the device, is mounted
@@ -177,8 +197,14 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeR
 			return nil, err
 		}
 	}
+	if v.image() {
+		from = filepath.Join(v.mount(), treeName)
+		if there, err := diskimage.Mounted(v.mount()); err != nil || !there {
+			return nil, errors.Join(internal(err), status.Errorf(codes.FailedPrecondition, "volume %s is not staged", v.id))
+		}
+	}
 	if v.Block {
-		if from, err = attached(v.data()); err != nil {
+		if from, err = diskimage.Attached(v.data()); err != nil {
 			return nil, internal(err)
 		}
 		if from == "" {
@@ -292,8 +318,8 @@ func (*Driver) NodeUnpublishVolume(_ context.Context, r *spec.NodeUnpublishVolum
 	return &spec.NodeUnpublishVolumeResponse{}, nil
 }
 
-// NodeGetVolumeStats implements the node service: of a directory, what the file system
-// says that it shares; of a device, its size.
+// NodeGetVolumeStats implements the node service: what the file system says, which a directory shares and an image has
+// for itself; of a device, its size.
 func (d *Driver) NodeGetVolumeStats(_ context.Context, r *spec.NodeGetVolumeStatsRequest) (*spec.NodeGetVolumeStatsResponse, error) {
 	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume_id and volume_path are needed")
@@ -321,7 +347,7 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *spec.NodeGetVolumeStat
 
 // NodeExpandVolume implements the node service: what the controller's part does, for
 // whoever asks the node alone.
-func (d *Driver) NodeExpandVolume(_ context.Context, r *spec.NodeExpandVolumeRequest) (*spec.NodeExpandVolumeResponse, error) {
+func (d *Driver) NodeExpandVolume(ctx context.Context, r *spec.NodeExpandVolumeRequest) (*spec.NodeExpandVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume_id and volume_path are needed")
 	}
@@ -329,7 +355,7 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *spec.NodeExpandVolumeReq
 	if limits == nil {
 		limits = &spec.CapacityRange{RequiredBytes: 1}
 	}
-	size, err := d.expand(r.GetVolumeId(), limits)
+	size, err := d.expand(ctx, r.GetVolumeId(), limits)
 	if err != nil {
 		return nil, err
 	}

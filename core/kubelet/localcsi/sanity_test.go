@@ -13,6 +13,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/localcsi"
+	"github.com/wasmplane/wasmplane/core/localvolume"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -53,7 +54,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// TestSanity: the storage community's own suite for drivers, of directories and of block devices.
+// TestSanity: the storage community's own suite for drivers, of directories, of images and of block devices.
 func TestSanity(t *testing.T) {
 	suite := filepath.Join(t.TempDir(), "csi-sanity")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", suite, "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity")
@@ -61,12 +62,20 @@ func TestSanity(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the suite: %v\n%s", err, out)
 	}
-	for _, kind := range []string{"mount", "block"} {
-		t.Run(kind, func(t *testing.T) {
+	limited := filepath.Join(t.TempDir(), "parameters.yaml")
+	if err := os.WriteFile(limited, []byte(localvolume.LimitParameter+": "+localvolume.LimitImage+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, more := range map[string][]string{
+		"directory": {"--csi.testvolumeaccesstype=mount"}, "block": {"--csi.testvolumeaccesstype=block"},
+		"image": {"--csi.testvolumeaccesstype=mount", "--csi.testvolumeparameters=" + limited},
+	} {
+		t.Run(name, func(t *testing.T) {
 			_, socket := start(t, t.TempDir())
 			dir := shortDir(t)
-			out, err := exec.CommandContext(t.Context(), suite, "--csi.endpoint="+socket, "--csi.testvolumeaccesstype="+kind, //nolint:gosec // built above
-				"--csi.mountdir="+filepath.Join(dir, "mount"), "--csi.stagingdir="+filepath.Join(dir, "staging"), "--ginkgo.no-color").CombinedOutput()
+			more = append(more, "--csi.endpoint="+socket, "--csi.mountdir="+filepath.Join(dir, "mount"),
+				"--csi.stagingdir="+filepath.Join(dir, "staging"), "--ginkgo.no-color")
+			out, err := exec.CommandContext(t.Context(), suite, more...).CombinedOutput() //nolint:gosec // built above
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

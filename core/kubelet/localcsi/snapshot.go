@@ -29,7 +29,7 @@ func (d *Driver) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotReque
 		if err != nil {
 			return nil, err
 		}
-		want := &record{Name: name, Block: v.Block, Bytes: v.Bytes, Source: path.Join(volumes, v.id), Made: time.Now().UTC()}
+		want := &record{Name: name, Block: v.Block, Limit: v.Limit, Bytes: v.Bytes, Source: path.Join(volumes, v.id), Made: time.Now().UTC()}
 		if err := d.ensure(ctx, snapshots, want, d.reserve); err != nil {
 			return nil, err
 		}
@@ -66,6 +66,15 @@ func (d *Driver) DeleteSnapshot(ctx context.Context, r *spec.DeleteSnapshotReque
 	defer release()
 	if err := d.jobs.end(ctx, path.Join(snapshots, id)); err != nil {
 		return nil, err
+	}
+	s, err := d.disk.get(snapshots, id)
+	if err != nil {
+		return nil, internal(err)
+	}
+	if s != nil {
+		if err := s.release(); err != nil { // a copy of it may have been cut short
+			return nil, err
+		}
 	}
 	return &spec.DeleteSnapshotResponse{}, internal(d.disk.remove(snapshots, id))
 }

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/diskimage"
 	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 )
 
@@ -48,6 +50,9 @@ func (i *item) unused() error {
 // users are the places at which a volume, or something in it, is mounted, and those in it
 // at which something else is.
 func (i *item) users() ([]string, error) {
+	if i.image() {
+		return i.imageUsers()
+	}
 	path, err := filepath.EvalSymlinks(i.data())
 	if os.IsNotExist(err) {
 		return nil, nil
@@ -66,7 +71,7 @@ func (i *item) users() ([]string, error) {
 		}
 	}
 	if i.Block {
-		dev, err := attached(path)
+		dev, err := diskimage.Attached(path)
 		if err != nil || dev == "" {
 			return out, err
 		}
@@ -75,6 +80,34 @@ func (i *item) users() ([]string, error) {
 	device, root := whereIs(path, all)
 	for _, m := range all {
 		if m.Device == device && within(m.Root, root) && m.Point != path {
+			out = append(out, m.Point)
+		}
+	}
+	return out, nil
+}
+
+// imageUsers are those of an image: its own mount is none, for it has no user that is not one of the others.
+func (i *item) imageUsers() ([]string, error) {
+	over, err := diskimage.Devices(i.data())
+	if err != nil {
+		return nil, err
+	}
+	own, err := filepath.EvalSymlinks(i.dir)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at a volume: %w", err)
+	}
+	own = filepath.Join(own, mountName)
+	all, err := mounttable.Read()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, m := range all {
+		of := slices.ContainsFunc(over, func(d diskimage.Device) bool { return d.Number == m.Device })
+		if m.Point != own && (of || within(m.Point, own)) {
 			out = append(out, m.Point)
 		}
 	}

@@ -135,13 +135,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 // announce says on the node what it offers, once the node is there.
 func (k *Keeper) announce(ctx context.Context) error {
-	offer, where, driver := any(nil), any(nil), any(nil) // null removes
+	offer, where, driver, limits := any(nil), any(nil), any(nil), any(nil) // null removes
 	if k.cfg.Offer {
-		offer, where, driver = "true", k.cfg.Root, "true"
+		offer, where, driver, limits = "true", k.cfg.Root, "true", localvolume.LimitImage
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"labels":      map[string]any{localvolume.Offered: offer},
-		"annotations": map[string]any{localvolume.DirectoryAnnotation: where, localvolume.DriverAnnotation: driver},
+		"labels": map[string]any{localvolume.Offered: offer},
+		"annotations": map[string]any{
+			localvolume.DirectoryAnnotation: where, localvolume.DriverAnnotation: driver, localvolume.LimitsAnnotation: limits,
+		},
 	}})
 	if err != nil {
 		return fmt.Errorf("describe the node's volumes: %w", err)

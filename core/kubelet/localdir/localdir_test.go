@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +26,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/localvolume"
 )
 
+var class = &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"}}
+
 // volume is one with its directory, which has a file.
 func volume(t *testing.T, root, name string, change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	t.Helper()
@@ -33,7 +36,7 @@ func volume(t *testing.T, root, name string, change func(*corev1.PersistentVolum
 		Annotations: map[string]string{localvolume.DirectoryAnnotation: root},
 	}}
 	pv, err := localvolume.New(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name)}},
-		node, "local", corev1.PersistentVolumeReclaimDelete, "")
+		node, class, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +102,7 @@ func byDriver(t *testing.T, name, source string, change func(*corev1.PersistentV
 	claim.Spec.Resources.Requests = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
 	pv, err := localvolume.New(claim, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "n", Labels: map[string]string{"kubernetes.io/hostname": "n"}, Annotations: map[string]string{localvolume.DriverAnnotation: "true"},
-	}}, "local", corev1.PersistentVolumeReclaimDelete, source)
+	}}, class, source)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 // tools are the names of the toolbox's programs in its image.
 var tools = []string{
 	"block", "cat", "count", "echo", "env", "exit", "fetch", "fill", "knock", "listen", "litter", "lookup", "ls", "name", "owner", "pods",
-	"serve", "sh", "sleep", "tar", "touch",
+	"serve", "sh", "sleep", "tar", "touch", "write",
 }
 
 // Toolbox makes the image wasmplane.local/toolbox:1 of the tests' pods: one static program

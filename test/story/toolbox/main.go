@@ -13,6 +13,7 @@
 //	count N             print N lines
 //	block FILE [TEXT]   write TEXT as a device's first line, if it is given; print the device's bytes and its first line
 //	owner FILE          print whose a file is: UID:GID
+//	write FILE TEXT     write a file
 //	cat, echo, env, exit CODE, ls, sleep SECONDS, tar, touch
 //	sh -c 'exit N'      the only thing that this shell can do
 package main
@@ -95,6 +96,8 @@ func run(tool string, args []string) error {
 		return litter(args)
 	case "ls":
 		return list(args)
+	case "write":
+		return os.WriteFile(args[0], []byte(args[1]+"\n"), 0o600)
 	case "sleep":
 		return sleep(args[0])
 	case "tar":
@@ -102,7 +105,7 @@ func run(tool string, args []string) error {
 	case "touch":
 		return os.WriteFile(args[0], nil, 0o644)
 	default:
-		return fmt.Errorf("no such tool; there are serve, fetch, knock, listen, lookup, name, pods, owner, count, cat, echo, env, exit, fill, litter, ls, sleep, tar, touch")
+		return fmt.Errorf("no such tool; there are serve, fetch, knock, listen, lookup, name, pods, owner, count, cat, echo, env, exit, fill, litter, ls, sleep, tar, touch, write")
 	}
 	return nil
 }

@@ -15,8 +15,11 @@ export PATH="$PATH:/usr/sbin:/sbin"
 
 missing=() reasons=()
 lack() { # lack WHY PACKAGE...
+  local package
   reasons+=("  ${*:2}: $1")
-  missing+=("${@:2}")
+  for package in "${@:2}"; do
+    [[ " ${missing[*]} " == *" $package "* ]] || missing+=("$package") # two jobs may need one
+  done
 }
 need() { # need COMMAND PACKAGE WHY
   command -v "$1" >/dev/null || lack "$3" "$2"
@@ -117,6 +120,7 @@ for job in "$@"; do
       python3 -c 'import ensurepip' 2>/dev/null || lack "installs the Python client" python3-venv
       need npm npm "installs a policy's SDK and tools for components"
       [ -e /lib/systemd/systemd-journal-remote ] || lack "makes and reads journals for the kubelet's tests" systemd-journal-remote
+      need mkfs.ext4 e2fsprogs "makes the file systems of devices that tests give to pods and machines"
       need dbus-daemon dbus "is the bus on which the kubelet's tests shut a machine down"
       if ! maps_users "$(command -v runc || echo runc)"; then
         need gcc gcc "builds a runc that gives pods users of their own, for a story"

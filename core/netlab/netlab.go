@@ -49,6 +49,18 @@ func (l Lab) Run(namespace string, args ...string) string {
 	return l.command(append([]string{"ip", "netns", "exec", l.Name(namespace)}, args...)...)
 }
 
+// Sysctl writes a setting of the kernel that each namespace has of its own, as sysctl -w does: "net.ipv4.ip_forward". Its name
+// has no dots but those between its parts.
+func (l Lab) Sysctl(namespace, name, value string) {
+	l.tb.Helper()
+	err := l.In(namespace, func() error {
+		return os.WriteFile("/proc/sys/"+strings.ReplaceAll(name, ".", "/"), []byte(value), 0o644)
+	})
+	if err != nil {
+		l.tb.Fatalf("set %s to %s in %s: %v", name, value, namespace, err)
+	}
+}
+
 func (l Lab) command(args ...string) string {
 	l.tb.Helper()
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()

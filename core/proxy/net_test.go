@@ -40,7 +40,7 @@ func newLab(t *testing.T) *lab {
 	l.Run("client", "ip", "link", "set", "eth0", "up")
 	l.Run("client", "ip", "route", "add", "default", "via", nodeIP)
 	l.Run("node", "ip", "route", "add", "default", "via", clientIP)
-	l.Run("node", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	l.Sysctl("node", "net.ipv4.ip_forward", "1")
 	return l
 }
 

@@ -172,6 +172,7 @@ Architecture: %s
 Maintainer: The wasmplane authors <wasmplane@users.noreply.github.com>
 Installed-Size: %d
 Depends: runc (>= 1.1), nftables, iproute2, mount, ca-certificates
+Suggests: e2fsprogs, nfs-common
 Section: admin
 Priority: optional
 Homepage: https://github.com/wasmplane/wasmplane

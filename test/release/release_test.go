@@ -195,6 +195,9 @@ func TestDpkgReadsThePackage(t *testing.T) {
 			t.Errorf("the package depends on %s, not on %s", d, need)
 		}
 	}
+	if d := strings.TrimSpace(output(t, "dpkg-deb", "--field", deb, "Suggests")); d != "e2fsprogs, nfs-common" {
+		t.Errorf("the package suggests %q, expected what volumes of some kinds need", d)
+	}
 	dir := t.TempDir()
 	output(t, "dpkg-deb", "--raw-extract", deb, dir)
 	if got := string(read(t, filepath.Join(dir, "DEBIAN/conffiles"))); got != "/etc/wasmplane/config.yaml\n" {

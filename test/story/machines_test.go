@@ -97,7 +97,7 @@ func (s *stage) machines(ts *testscript.TestScript, neg bool, names []string) {
 func routed(ip func(...string), link, network string, names []string) {
 	router := link + "router"
 	ip("netns", "add", router)
-	ip("netns", "exec", router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	ip("netns", "exec", router, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
 	ip("link", "add", link, "mtu", "1400", "type", "veth", "peer", "name", "m0", "mtu", "1400", "netns", router)
 	ip("address", "add", network+".1/28", "dev", link)
 	ip("link", "set", link, "up")

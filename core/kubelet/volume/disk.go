@@ -3,6 +3,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 	"k8s.io/mount-utils"
 	"k8s.io/utils/exec"
+	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/localvolume"
 )
@@ -140,14 +142,19 @@ func (l *local) mountDevice(ctx context.Context, pv *corev1.PersistentVolume, de
 	if there, err := isMount(dir); err != nil || there {
 		return err
 	}
+	if err := programs("blkid", "mount"); err != nil {
+		return err
+	}
 	disk := mount.NewSafeFormatAndMount(mount.New(""), exec.New())
-	format := "ext4"
-	if asked := pv.Spec.Local.FSType; asked != nil && *asked != "" {
-		format = *asked
-	} else if has, err := disk.GetDiskFormat(device); err != nil {
+	has, err := disk.GetDiskFormat(device)
+	if err != nil {
 		return fmt.Errorf("look for it: %w", err)
-	} else if has != "" {
-		format = has
+	}
+	format := cmp.Or(ptr.Deref(pv.Spec.Local.FSType, ""), has, "ext4")
+	if has == "" {
+		if err := programs("mkfs." + format); err != nil {
+			return err
+		}
 	}
 	return disk.FormatAndMount(device, dir, format, pv.Spec.MountOptions)
 }
@@ -181,8 +188,8 @@ func (*nfs) Mount(ctx context.Context, r Request) (Mounted, error) {
 	if there, err := isMount(r.Dir); err != nil || there {
 		return m, err
 	}
-	if _, err := osexec.LookPath("mount.nfs"); err != nil {
-		return Mounted{}, errors.New("this node has no mount.nfs: install the package nfs-common (Debian) or nfs-utils")
+	if err := programs("mount", "mount.nfs"); err != nil {
+		return Mounted{}, err
 	}
 	if readOnly {
 		options = append(append([]string{}, options...), "ro")

@@ -109,11 +109,28 @@ func (l *local) growTo(ctx context.Context, r *Request, device string, size reso
 	if err != nil {
 		return err
 	}
-	_, err = mount.NewResizeFs(exec.New()).Resize(device, r.Dir)
+	err = enlarge(device, r.Dir)
 	release()
 	if err != nil {
 		return fmt.Errorf("make it larger: %w", err)
 	}
 	_, err = WriteClaim(ctx, l.client, claim, GrownTo(claim, size))
+	return err
+}
+
+func enlarge(device, dir string) error {
+	if err := programs("blkid"); err != nil {
+		return err
+	}
+	has, err := mount.NewSafeFormatAndMount(mount.New(""), exec.New()).GetDiskFormat(device)
+	if err != nil {
+		return fmt.Errorf("look for it: %w", err)
+	}
+	if program := growing[has]; program != "" {
+		if err := programs(program); err != nil {
+			return err
+		}
+	}
+	_, err = mount.NewResizeFs(exec.New()).Resize(device, dir)
 	return err
 }

@@ -31,11 +31,10 @@ func newLab(t *testing.T) *lab {
 	l.node("ip", "link", "set", "br0", "up")
 	l.node("ip", "addr", "add", "10.0.1.1/32", "dev", "br0")
 	l.node("ip", "addr", "add", "fd00:1::1/128", "dev", "br0", "nodad")
-	for _, s := range []string{
-		"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.bridge.bridge-nf-call-iptables=1",
-		"net.bridge.bridge-nf-call-ip6tables=1",
+	for _, name := range []string{
+		"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding", "net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables",
 	} {
-		l.node("sysctl", "-qw", s)
+		l.Sysctl("node", name, "1")
 	}
 	for n := 1; n <= policytest.PodsHere; n++ {
 		l.end(podName(n), "v"+podName(n), n, n)

@@ -130,7 +130,7 @@ func TestAPodDoesNotTakeAnothersAddress(t *testing.T) {
 	l := newLab(t)
 	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, withIPs(somePod(1, "here"), 1),
 		withIPs(somePod(2, "here"), 2), withIPs(somePod(3, "here"), 3))
-	l.Run("pod2", "sysctl", "-qw", "net.ipv6.conf.eth0.accept_ra=2")
+	l.Sysctl("pod2", "net.ipv6.conf.eth0.accept_ra", "2")
 	ip := netip.MustParseAddr
 	gateway, gateway6 := ip("10.0.1.1"), ip("fd00:1::1")
 	evil := l.mac(t, "pod1")

@@ -122,6 +122,7 @@ for job in "$@"; do
       [ -e /lib/systemd/systemd-journal-remote ] || lack "makes and reads journals for the kubelet's tests" systemd-journal-remote
       need mkfs.ext4 e2fsprogs "makes the file systems of devices that tests give to pods and machines"
       need dbus-daemon dbus "is the bus on which the kubelet's tests shut a machine down"
+      need cc gcc "links the Rust SDK's own tests"
       if ! maps_users "$(command -v runc || echo runc)"; then
         need gcc gcc "builds a runc that gives pods users of their own, for a story"
         need pkg-config pkg-config "builds that runc"

@@ -111,7 +111,7 @@ test-templates: deps-test ## Build and test what plugin init makes, for every po
 	WASMPLANE_ALL_TEMPLATES=1 go test -count=1 -timeout 30m -run '^TestEveryTemplate$$' ./plugins/author/scaffold
 
 .PHONY: fresh
-fresh: ## Run the first command in a new root of Debian, where nothing was ever used. ALL=1: both commands, all releases, as root and as a user with sudo (hours).
+fresh: ## Run the first command in a new root of Debian, where nothing was ever used. RELEASES="trixie": in these. FRESH_AS=walker: as a user with sudo. COMMAND="make build": another command. ALL=1: both commands, all releases, as root and as a user with sudo (hours).
 	@ALL='$(ALL)' RELEASES='$(RELEASES)' test/fresh/run.sh
 
 .PHONY: component-tests

@@ -63,4 +63,4 @@ mount --make-rshared /
 as=()
 # This shell stays the first process: it collects those whose parents have ended.
 [ "$FRESH_USER" = root ] || as=(setpriv --reuid "$FRESH_USER" --regid "$FRESH_USER" --init-groups)
-exec "${as[@]}" env -i "${env[@]}" bash -c 'cd "$0" || exit; $1; exit $?' "$FRESH_FOLDER" "$FRESH_COMMAND"
+exec "${as[@]}" env -i "${env[@]}" bash -c 'cd "$0" || exit; eval "$1"; exit $?' "$FRESH_FOLDER" "$FRESH_COMMAND"

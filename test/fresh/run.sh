@@ -6,6 +6,7 @@
 #   ALL=1              both commands, all releases, as root and as a user with sudo
 #   RELEASES="trixie"  these releases; without it the oldest, with ALL=1 all
 #   FRESH_AS=walker    as a user with sudo, in a folder whose name has a space; with ALL=1 as this user alone
+#   COMMAND="make build"   this shell command in place of them, two hours at most: to find out what one package lacks
 #   UBUNTU_MIRROR=URL, DEBIAN_MIRROR=URL   where this host's apt knows none
 # The mirror, proxies and certificates are those of this host. Its Go toolchain is
 # mounted read-only; its module and build caches are mounted below folders that take
@@ -83,7 +84,8 @@ make_root() {
 run() {
   local release=$1 user=$2 command=$3 limit=$4 root=$work/$1 log began status=0 words
   words=${command%% [A-Z]*}
-  log=$logs/$release-$user-${words// /-}.log
+  words=${words//[^A-Za-z0-9.-]/-}
+  log=$logs/$release-$user-${words:0:80}.log
   if [ $user = root ]; then
     local folder=/root/wasmplane
   else
@@ -164,7 +166,9 @@ for d in $chosen; do
     rows+=("${d#*:}|-|-|FAILED: no root|-|-|-")
     continue
   fi
-  if [ -z "${ALL:-}" ]; then
+  if [ -n "${COMMAND:-}" ]; then
+    run "${d#*:}" "${FRESH_AS:-root}" "$COMMAND" 7200
+  elif [ -z "${ALL:-}" ]; then
     run "${d#*:}" "${FRESH_AS:-root}" "make run ONCE=1" 1200
   else
     for user in ${FRESH_AS:-root walker}; do

@@ -105,8 +105,8 @@ for job in "$@"; do
     run)
       need runc runc "runs containers"
       need nft nftables "routes Services and pods' traffic"
-      need ip iproute2 "sets up pods' network"
-      need mount mount "mounts volumes"
+      need ip iproute2 "shows links and routes: to wasmplane support, and to tests, which make networks by it"
+      need mount mount "mounts devices and NFS for pods"
       ;;
     examples)
       wasm-examples/rustc.sh --check 2>/dev/null || lack "builds the Rust plugins: no rustc here has the target wasm32-unknown-unknown and a linker for it" rustc cargo libstd-rust-dev-wasm32 lld

@@ -35,7 +35,7 @@ func (t *team) Decide(ctx context.Context, i int, snap *framework.Snapshot, wher
 	}
 	t.seed++
 	d := t.prof.Decide(ctx, t.infos[i], snap, decision.Circumstances{
-		Promised: promised, Ahead: t.ahead, Gang: true, Of: t.of, Only: where.Only,
+		Promised: promised, Ahead: t.ahead, Gang: true, Of: t.of, Trial: t.hinders != nil, Only: where.Only,
 		Start: t.start, Workers: int(s.workers.Load()), Seed: t.seed, Now: s.now,
 	}, t.seen[i])
 	s.metrics.Decided(t.prof.Name, &d.Effort)

@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 		"beside":       besideHostiles,
 		"extension":    serveExtension,
 		"converter":    serveConverter,
+		"extender":     serveExtender,
 		"hooks":        serveHooks,
 		"modules":      serveModules,
 		"wasm":         serveWasm,

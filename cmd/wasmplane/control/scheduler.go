@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler"
+	"github.com/wasmplane/wasmplane/core/scheduler/extender"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 	"github.com/wasmplane/wasmplane/core/scheduler/native/claims"
 	"github.com/wasmplane/wasmplane/core/scheduler/native/devices"
@@ -44,7 +45,12 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 		with := native.Config{Client: set.Kube, Informers: inf, Devices: devices.NewLedger(inf), Volumes: &claims.Assumed{}}
 		file := follow(c)
 		seen := file.Seen()
-		policy, err := current(c, with)
+		reach := process.Extenders(c.Options, false)
+		reach.Logger = c.Options.Logger
+		if reach.Metrics, err = extender.NewMetrics(c.Metrics); err != nil {
+			return err
+		}
+		policy, err := current(c, with, reach)
 		if err != nil {
 			return err
 		}
@@ -58,7 +64,7 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 			return err
 		}
 		apply := func() error {
-			policy, err := current(c, with)
+			policy, err := current(c, with, reach)
 			if err != nil {
 				return err
 			}
@@ -91,8 +97,8 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 }
 
 // current are the profiles of the configuration, with the plugins that there are now.
-func current(c *process.Component, with native.Config) (profiles.Policy, error) {
-	return profiles.Of(c.Options.Config, c.Plugins.Scheduling(), with)
+func current(c *process.Component, with native.Config, reach extender.Reach) (profiles.Policy, error) {
+	return profiles.Of(c.Options.Config, c.Plugins.Scheduling(), with, reach)
 }
 
 // follow has nothing to apply yet. Without a file it follows none.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/attempts"
 	"github.com/wasmplane/wasmplane/core/dial"
+	"github.com/wasmplane/wasmplane/core/scheduler/extender"
 )
 
 // OperatorsDial is where the control plane connects to on behalf of what operators write
@@ -18,6 +19,11 @@ func OperatorsDial(o Options) *dial.Policy {
 	p := dial.Operator(allowed)
 	p.Through, p.Report = o.ToPods, reportDials(o.Attempts, "operators")
 	return &p
+}
+
+// Extenders is how the scheduler extenders that operators name are reached; on a trial they bind nothing.
+func Extenders(o Options, trial bool) extender.Reach {
+	return extender.Reach{Dial: *OperatorsDial(o), Trial: trial}
 }
 
 // TenantsDial is where it connects to on behalf of tenants: the internet, without the

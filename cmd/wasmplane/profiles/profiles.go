@@ -15,6 +15,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/configfile"
+	"github.com/wasmplane/wasmplane/core/scheduler/extender"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 	"github.com/wasmplane/wasmplane/core/scheduler/native/devices"
 )
@@ -30,8 +31,8 @@ func File(c *config.Configuration) string {
 	return c.Path(c.Scheduler.ConfigFile)
 }
 
-// Of a configuration. What the native plugins need is in with.
-func Of(c *config.Configuration, wasm []scheduler.Weighted, with native.Config) (Policy, error) {
+// Of a configuration. What the native plugins need is in with, and how extenders are reached in reach.
+func Of(c *config.Configuration, wasm []scheduler.Weighted, with native.Config, reach extender.Reach) (Policy, error) {
 	if with.Devices == nil {
 		with.Devices = devices.NewLedger(with.Informers)
 	}
@@ -47,7 +48,7 @@ func Of(c *config.Configuration, wasm []scheduler.Weighted, with native.Config) 
 	if err != nil {
 		return Policy{}, err
 	}
-	list, err := f.Profiles(wasm, with)
+	list, err := f.Profiles(wasm, with, reach)
 	return Policy{Profiles: list, Queue: f.Queue(), Workers: f.Workers()}, err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/profiles"
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/scheduler/extender"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 )
 
@@ -26,7 +27,7 @@ func of(t *testing.T, text string) (profiles.Policy, error) {
 	if err := c.Complete(); err != nil {
 		return profiles.Policy{}, err
 	}
-	return profiles.Of(c, nil, native.Config{Informers: informers.NewSharedInformerFactory(nil, 0)})
+	return profiles.Of(c, nil, native.Config{Informers: informers.NewSharedInformerFactory(nil, 0)}, extender.Reach{})
 }
 
 func TestProfilesOfBothForms(t *testing.T) {

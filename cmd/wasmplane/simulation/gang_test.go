@@ -15,6 +15,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/profiles"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/scheduler"
+	"github.com/wasmplane/wasmplane/core/scheduler/extender"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 	"github.com/wasmplane/wasmplane/core/simulate"
@@ -74,7 +75,7 @@ func withAnswer(t *testing.T, point, answer string) *simulate.Result {
 	r, err := simulate.Run(t.Context(), simulate.Config{
 		Cluster: in.Cluster, Arrivals: in.Arrivals, Length: time.Hour, Try: time.Millisecond, Seed: 1,
 		Policy: simulate.Policy{Name: point, Profiles: func(inf informers.SharedInformerFactory) ([]scheduler.Profile, queue.Config, error) {
-			policy, err := profiles.Of(cfg, p.wasm(), native.Config{Informers: inf})
+			policy, err := profiles.Of(cfg, p.wasm(), native.Config{Informers: inf}, extender.Reach{})
 			return policy.Profiles, queue.Config{Backoff: policy.Queue}, err
 		}},
 	})

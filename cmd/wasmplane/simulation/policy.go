@@ -19,8 +19,10 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/profiles"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/configfile"
+	"github.com/wasmplane/wasmplane/core/scheduler/extender"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 	"github.com/wasmplane/wasmplane/core/simulate"
@@ -118,7 +120,10 @@ func newPolicy(ctx context.Context, name string, cfg *config.Configuration, logg
 		}
 	}
 	p.Policy = simulate.Policy{Name: name, Profiles: func(inf informers.SharedInformerFactory) ([]scheduler.Profile, queue.Config, error) {
-		policy, err := profiles.Of(cfg, p.wasm(), native.Config{Informers: inf})
+		_, allowed := cfg.Egress.Networks()
+		policy, err := profiles.Of(cfg, p.wasm(), native.Config{Informers: inf}, extender.Reach{
+			Dial: dial.Operator(allowed), Trial: true, Logger: logger,
+		})
 		return policy.Profiles, queue.Config{Backoff: policy.Queue}, err
 	}}
 	return p, nil

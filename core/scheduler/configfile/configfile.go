@@ -14,7 +14,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -24,6 +26,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/scheduler"
+	"github.com/wasmplane/wasmplane/core/scheduler/extender"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 )
@@ -103,7 +106,6 @@ func (f *File) wrong(path, format string, args ...any) error {
 // elsewhere are fields that mean something which is said otherwise, or not done.
 var elsewhere = []struct{ field, instead string }{
 	{"clientConnection", "is not read: which cluster is asked, and as whom, says `wasmplane scheduler --kubeconfig`"},
-	{"extenders", "are not called: HTTP calls in the midst of a decision; a plugin in Wasm does what an extender does, in microseconds (docs/plugins/points.md)"},
 	{"enableProfiling", "is not read: profiles are served where metrics are, to who may get /debug/pprof"},
 	{"enableContentionProfiling", "is not read: profiles are served where metrics are, to who may get /debug/pprof"},
 	{"delayCacheUntilActive", "is not done: a scheduler that stands by keeps no cache"},
@@ -131,6 +133,9 @@ func (f *File) check(tree map[string]any) error {
 			return f.wrong(n.field, "expected %d to %d, found %d", n.low, n.high, *n.value)
 		}
 	}
+	if err := extender.Check(f.doc.Extenders); err != nil {
+		return f.extenderError(err)
+	}
 	initial, most := f.Queue().InitialBackoff, f.Queue().MaxBackoff
 	if initial < 0 || most < 0 || f.doc.PodInitialBackoffSeconds != nil && initial == 0 {
 		return f.wrong("podInitialBackoffSeconds", "expected 1 or more, found %d", *f.doc.PodInitialBackoffSeconds)
@@ -147,6 +152,15 @@ func (f *File) check(tree map[string]any) error {
 		seen[name] = true
 	}
 	return nil
+}
+
+// extenderError is what is wrong with an extender, with its line.
+func (f *File) extenderError(err error) error {
+	var field *extender.FieldError
+	if errors.As(err, &field) {
+		return f.wrong("extenders"+field.Field, "%s", field.Problem)
+	}
+	return err
 }
 
 func profileName(p *v1.KubeSchedulerProfile) string {
@@ -176,8 +190,12 @@ func (f *File) Workers() int {
 }
 
 // Profiles of the configuration. What the native plugins need besides is in with; wasm are
-// the plugins that there are: those take part that a profile names.
-func (f *File) Profiles(wasm []scheduler.Weighted, with native.Config) ([]scheduler.Profile, error) {
+// the plugins that there are: those take part that a profile names. Extenders take part in all of them.
+func (f *File) Profiles(wasm []scheduler.Weighted, with native.Config, reach extender.Reach) ([]scheduler.Profile, error) {
+	extenders, err := extender.New(f.doc.Extenders, filepath.Dir(f.name), reach)
+	if err != nil {
+		return nil, f.extenderError(err)
+	}
 	list := f.doc.Profiles
 	if len(list) == 0 {
 		list = []v1.KubeSchedulerProfile{{}}
@@ -190,9 +208,15 @@ func (f *File) Profiles(wasm []scheduler.Weighted, with native.Config) ([]schedu
 		if err := f.arguments(path, p.PluginConfig, &own); err != nil {
 			return nil, err
 		}
+		if ignored := extender.IgnoredResources(f.doc.Extenders); len(ignored) > 0 {
+			own.Fit.Ignored = ignored // instead of what the plugin's arguments say, as upstream has it
+		}
 		plugins, err := f.plugins(path+".plugins", p.Plugins, native.Default(own), wasm)
 		if err != nil {
 			return nil, err
+		}
+		for _, x := range extenders {
+			plugins = append(slices.Clip(plugins), scheduler.Weighted{Plugin: x})
 		}
 		profile := scheduler.Profile{Name: profileName(p), Plugins: plugins}
 		percent := f.doc.PercentageOfNodesToScore

@@ -12,8 +12,10 @@ import (
 
 	"k8s.io/client-go/informers"
 
+	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/configfile"
+	"github.com/wasmplane/wasmplane/core/scheduler/extender"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 	"github.com/wasmplane/wasmplane/core/scheduler/native/devices"
@@ -36,7 +38,7 @@ func profiles(text string) ([]scheduler.Profile, error) {
 		return nil, err
 	}
 	inf := informers.NewSharedInformerFactory(nil, 0)
-	return f.Profiles([]scheduler.Weighted{{Plugin: gold{}, Weight: 5}}, native.Config{Informers: inf})
+	return f.Profiles([]scheduler.Weighted{{Plugin: gold{}, Weight: 5}}, native.Config{Informers: inf}, extender.Reach{Dial: dial.Operator(nil)})
 }
 
 // find is how a plugin takes part in the first profile; "" = not at all.
@@ -92,7 +94,7 @@ profiles:
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := f.Profiles(nil, native.Config{Informers: informers.NewSharedInformerFactory(nil, 0)})
+	list, err := f.Profiles(nil, native.Config{Informers: informers.NewSharedInformerFactory(nil, 0)}, extender.Reach{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +187,21 @@ func TestWhatIsWrongOrNotDoneIsSaidWithFileAndLine(t *testing.T) {
 		{head + "podInitialBackoffSeconds: 0", "s.yaml:3: podInitialBackoffSeconds: expected 1 or more, found 0"},
 		{head + "podInitialBackoffSeconds: 5\npodMaxBackoffSeconds: 2", "s.yaml:4: podMaxBackoffSeconds: expected at least podInitialBackoffSeconds"},
 		{head + "clientConnection: {kubeconfig: /etc/x}", "s.yaml:3: clientConnection: is not read"},
-		{head + "extenders: [{urlPrefix: http://x}]", "s.yaml:3: extenders: are not called"},
+		{head + "extenders: [{urlPrefix: http://x}]", "s.yaml:3: extenders[0]: expected a verb: filterVerb"},
+		{head + "extenders: [{urlPrefix: x, filterVerb: f}]", `s.yaml:3: extenders[0].urlPrefix: expected a URL such as https://extender.example.com/scheduler, found "x"`},
+		{head + "extenders: [{urlPrefix: http://a:b@x, filterVerb: f}]", "s.yaml:3: extenders[0].urlPrefix: expected a URL without user"},
+		{head + "extenders: [{urlPrefix: http://x, filterVerb: f, enableHTTPS: true}]", "s.yaml:3: extenders[0].urlPrefix: expected https:// beside enableHTTPS"},
+		{head + "extenders: [{urlPrefix: https://x, filterVerb: f, enableHTTPS: true}]", "s.yaml:3: extenders[0].enableHTTPS: needs tlsConfig.caFile or caData"},
+		{head + "extenders: [{urlPrefix: https://x, filterVerb: f, tlsConfig: {insecure: true, caFile: ca}}]", "s.yaml:3: extenders[0].tlsConfig.insecure: cannot be beside"},
+		{head + "extenders: [{urlPrefix: https://x, filterVerb: f, tlsConfig: {certFile: a}}]", "s.yaml:3: extenders[0].tlsConfig: a client certificate needs"},
+		{head + "extenders: [{urlPrefix: https://x, filterVerb: f, tlsConfig: {caFile: not-there}}]", "s.yaml:3: extenders[0].tlsConfig.caFile: open not-there"},
+		{head + "extenders: [{urlPrefix: http://x, filterVerb: f, httpTimeout: 2m}]", "s.yaml:3: extenders[0].httpTimeout: expected up to 1m0s (0: 5s), found 2m0s"},
+		{head + "extenders: [{urlPrefix: http://x, filterVerb: 'f?a'}]", "s.yaml:3: extenders[0].filterVerb: expected a path"},
+		{head + "extenders: [{urlPrefix: http://x, prioritizeVerb: p}]", "s.yaml:3: extenders[0].weight: expected 1 to 1048576 beside a prioritizeVerb, found 0"},
+		{head + "extenders:\n- {urlPrefix: http://x, bindVerb: b}\n- {urlPrefix: http://x, bindVerb: b}", "s.yaml:5: extenders[1].bindVerb: only one extender can bind, and extenders[0] does"},
+		{head + "extenders: [{urlPrefix: http://x, filterVerb: f, managedResources: [{name: cpu}]}]", `s.yaml:3: extenders[0].managedResources[0].name: expected the name of an extended resource, such as example.com/gpu, found "cpu"`},
+		{head + "extenders: [{urlPrefix: http://x, filterVerb: f, managedResources: [{name: a.b/c}, {name: a.b/c}]}]", "s.yaml:3: extenders[0].managedResources[1].name: a.b/c is managed twice"},
+		{head + "extenders: [{urlPrefix: http://x, filterVerb: f, filterverb: g}]", `s.yaml:3: extenders[0].filterverb: unknown field`},
 		{head + "leaderElection:\n  leaderElect: false", "s.yaml:4: leaderElection.leaderElect: is not read"},
 		{one + "schedulerName: a\n- schedulerName: a", `s.yaml:5: profiles[1].schedulerName: every profile needs a name of its own, found "a" twice`},
 		{one + "percentageOfNodesToScore: 101", "s.yaml:4: profiles[0].percentageOfNodesToScore: expected 0 to 100, found 101"},

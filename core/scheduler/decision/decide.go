@@ -28,6 +28,7 @@ type Circumstances struct {
 	Gang     bool                            // room is made elsewhere: for all of a gang together
 	Of       *framework.Gang                 // that the pod is a member of; nil = it is decided alone
 	Whole    func(*corev1.Pod) bool          // says of a pod whether it makes room only with all of its PodGroup; nil = none does
+	Trial    bool                            // pods are thought away that are there: extenders, which see them, are not asked
 	Only     []int                           // the search is narrowed to these places in the snapshot, which ascend; nil = all
 	Start    int                             // where the search begins: one cycle goes on where the last one stopped
 	Workers  int                             // how many goroutines judge nodes at the most; the decision does not depend on it
@@ -120,13 +121,20 @@ func (c *Compiled) filter(ctx context.Context, p *framework.PodInfo, snap *frame
 	if at, ok := snap.Index[in.Promised]; ok && in.covers(at) {
 		if s.judge(ctx, d.State, p, snap.Nodes[at], at).IsSuccess() {
 			d.Evaluated, d.Feasible, s.places = 1, []*framework.NodeInfo{snap.Nodes[at]}, []int{at}
-			return s
+			c.narrow(ctx, p, s, &in, d)
+			if len(d.Feasible) > 0 && d.Whole == nil {
+				return s
+			}
+			d.Evaluated, d.Feasible, s.places, d.Whole = 0, nil, nil, nil // all nodes are looked at, this one once more
 		}
 	}
 	end = d.Effort.Begin("Filter")
 	c.filterNodes(ctx, p, snap, s, in.Only, d)
-	end(d.Whole)
 	askedFilters(d, s.filters)
+	if d.Whole == nil {
+		c.narrow(ctx, p, s, &in, d)
+	}
+	end(d.Whole)
 	return s
 }
 
@@ -421,6 +429,7 @@ func (c *Compiled) score(ctx context.Context, p *framework.PodInfo, s *search, d
 		}
 		take(one.plugin.Name(), one.weight, scores)
 	}
+	c.rate(ctx, p, d, func(name string, scores []int64) { take(name, 1, scores) })
 	return totals
 }
 

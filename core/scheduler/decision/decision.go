@@ -47,6 +47,8 @@ type Decision struct {
 	// Gang is why the pods that this one is to be placed with are not placed, where it is one of
 	// several; "" = it is refused for itself.
 	Gang string
+	// Ignored are failures of extenders that the decision went on without, in the order of the profile.
+	Ignored []*framework.Status
 
 	// Effort that it took.
 	Effort measure.Effort
@@ -195,6 +197,9 @@ func (d *Decision) NodesLeftOut() string {
 	text := fmt.Sprintf("%d of %d nodes fit", len(d.Feasible), d.Total)
 	if d.Evaluated < d.Total && d.Whole == nil {
 		text += fmt.Sprintf(" (%d looked at)", d.Evaluated)
+	}
+	for _, st := range d.Ignored {
+		text += "; ignored: " + strings.Join(st.Reasons, ", ")
 	}
 	names := make([]string, 0, len(d.Statuses))
 	for name := range d.Statuses {

@@ -47,6 +47,7 @@ type Compiled struct {
 	PreBinds    []framework.PreBind
 	Binds       []framework.Bind
 	PostBinds   []framework.PostBind
+	extenders   []framework.Extender
 	hints       map[string]framework.ClusterEvent
 	Metrics     *measure.Metrics // nil = none
 
@@ -109,8 +110,18 @@ func Compile(p Profile, m *measure.Metrics) (*Compiled, error) {
 		}
 		c.sort(w, max(w.Weight, 1))
 	}
+	// Who binds is decided by the extenders first, as upstream has it.
+	slices.SortStableFunc(c.Binds, func(a, b framework.Bind) int { return place(a) - place(b) })
 	c.sign(p)
 	return c, nil
+}
+
+// place of a plugin among those that bind: extenders are before the others.
+func place(p framework.Plugin) int {
+	if _, is := p.(framework.Extender); is {
+		return 0
+	}
+	return 1
 }
 
 // sign finds out what pods may share.
@@ -147,6 +158,9 @@ func (w Weighted) refuses() bool {
 	_, filter := w.Plugin.(framework.Filter)
 	_, judge := w.Plugin.(framework.Judge)
 	_, post := w.Plugin.(framework.PostFilter)
+	if _, extender := w.Plugin.(framework.Extender); extender && (w.takes(framework.AtFilter) || w.takes(framework.AtPostFilter)) {
+		return true
+	}
 	return pre && w.takes(framework.AtPreFilter) || filter && w.takes(framework.AtFilter) ||
 		judge && w.takes(framework.AtJudge) || post && w.takes(framework.AtPostFilter)
 }
@@ -167,6 +181,9 @@ func (c *Compiled) sort(p Weighted, weight int64) {
 	collect(&c.PreBinds, p, framework.AtPreBind)
 	collect(&c.Binds, p, framework.AtBind)
 	collect(&c.PostBinds, p, framework.AtPostBind)
+	if x, ok := p.Plugin.(framework.Extender); ok {
+		c.extenders = append(c.extenders, x)
+	}
 	// A Judge takes the place of its own Filter and Score.
 	if j, ok := p.Plugin.(framework.Judge); ok && p.takes(framework.AtJudge) {
 		c.judges = append(c.judges, weighted[framework.Judge]{j, weight})

@@ -58,7 +58,7 @@ func (c *Compiled) reclaim(ctx context.Context, p *framework.PodInfo, snap *fram
 		c.unpromise(p, d)
 		return
 	}
-	in.Gang = true
+	in.Gang, in.Trial = true, true
 	plan, victims := gang.Reclaim(ctx, gang.Problem{Members: []*framework.PodInfo{p}, Need: 1, Snapshot: snap}, &alone{c, p, in, d}, units)
 	switch {
 	case ctx.Err() != nil:

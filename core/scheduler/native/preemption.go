@@ -77,8 +77,38 @@ func (pl Preemption) PostFilter(ctx context.Context, _ *framework.State, p *fram
 		}
 		return nil, pl.unhelpful(len(snap.Nodes), reasons)
 	}
+	if v, ok := sim.(framework.Vetter); ok {
+		left, st := vet(ctx, v, found)
+		switch {
+		case !st.IsSuccess() && st.Code == framework.Error:
+			return nil, st
+		case len(left) == 0 && p.Pod.Status.NominatedNodeName != "":
+			return &framework.Nomination{}, nil
+		case len(left) == 0:
+			return nil, framework.NewStatus(framework.Unschedulable, "preemption: no candidate node for preemption: "+st.Joined()+".")
+		}
+		found = left
+	}
 	best := slices.MinFunc(found, (*candidate).compare)
 	return &framework.Nomination{Node: best.node, Victims: best.victims}, nil
+}
+
+// vet has the extenders agree to who goes, or choose others.
+func vet(ctx context.Context, v framework.Vetter, found []*candidate) ([]*candidate, *framework.Status) {
+	ask := make([]framework.Candidate, len(found))
+	for i, c := range found {
+		ask[i] = framework.Candidate{Node: c.info, Victims: c.victims, Violations: c.violations}
+	}
+	answer, st := v.Vet(ctx, ask)
+	if !st.IsSuccess() {
+		return nil, st
+	}
+	left := make([]*candidate, len(answer))
+	for i, a := range answer {
+		victims := slices.SortedStableFunc(slices.Values(a.Victims), importance)
+		left[i] = &candidate{node: a.Node.Node.Name, info: a.Node, victims: victims, violations: a.Violations}
+	}
+	return left, nil
 }
 
 // candidates is how many nodes of so many are worked out.
@@ -134,6 +164,7 @@ func preempted(p *corev1.Pod) bool {
 // candidate is a node with the pods that would have to leave it.
 type candidate struct {
 	node       string
+	info       *framework.NodeInfo
 	victims    []*framework.PodInfo // the most important first
 	violations int
 }
@@ -159,7 +190,7 @@ func (pl Preemption) victims(ctx context.Context, p *framework.PodInfo, n *frame
 	slices.SortStableFunc(lower, importance)
 	violating, others := split(lower, budgets)
 	gone := lower
-	c := &candidate{node: n.Node.Name}
+	c := &candidate{node: n.Node.Name, info: n}
 	reprieve := func(v *framework.PodInfo) bool {
 		without := slices.DeleteFunc(slices.Clone(gone), func(o *framework.PodInfo) bool { return o == v })
 		if !sim.Fits(ctx, n, without).IsSuccess() {

@@ -31,6 +31,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission/eventrate"
 	"github.com/wasmplane/wasmplane/core/admission/imagereview"
 	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
+	"github.com/wasmplane/wasmplane/core/admission/podsize"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/dial"
 )
@@ -86,6 +87,7 @@ func Default(d Deps) ([]admission.Plugin, error) {
 		newNamespaceLifecycle(d),
 		namespaceExists{newNamespaces(d)}, // off by default
 		antiAffinity{},                    // off by default
+		podsize.Plugin{},
 		limitranger.New(d.Client, d.Informers, d.Warm),
 		podaccount.New(d.Client, d.Informers, d.Warm),
 		noderestriction.New(d.Client, d.Informers, d.Authorizer),

@@ -196,11 +196,11 @@ func find(rules []admissionregistrationv1.NamedRuleWithOperations, exact bool, r
 	if exact || len(rules) == 0 || resources == nil {
 		return Target{}, false
 	}
-	equivalents := resources.Equivalents(r.Resource, r.Subresource)
+	others := equivalents(r, resources)
 	for i := range rules {
-		for _, e := range equivalents {
+		for _, e := range others {
 			if e.Resource != r.Resource && matches(&rules[i], r, e.Resource) {
-				return target(e, equivalents, r), true
+				return target(e, others, r), true
 			}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -30,13 +32,19 @@ import (
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
-// mutatingPolicy is a compiled MutatingAdmissionPolicy.
+// mutatingPolicy is a MutatingAdmissionPolicy.
 type mutatingPolicy struct {
 	rule
+	reinvoke bool
+	code     func() *mutations // compiles it, once
+}
+
+// mutations are a mutating policy's expressions, compiled.
+type mutations struct {
 	conditions matchconditions.Matcher // nil: none
 	compiler   *cel.CompositedCompiler
 	patchers   []patch.Patcher
-	reinvoke   bool
+	broken     error // they cannot be evaluated
 }
 
 func (p *mutatingPolicy) with(bindings []*binding) *mutatingPolicy {
@@ -61,6 +69,12 @@ func (p *Policies) newMutating(o any) *mutatingPolicy {
 	}
 	out := &mutatingPolicy{rule: newRule(given.Name, given.Spec.MatchConstraints, given.Spec.ParamKind, given.Spec.FailurePolicy)}
 	out.reinvoke = given.Spec.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
+	out.code = sync.OnceValue(func() *mutations { return p.compileMutating(given) })
+	return out
+}
+
+func (p *Policies) compileMutating(given *admissionregistrationv1.MutatingAdmissionPolicy) *mutations {
+	out := &mutations{}
 	compiler, err := cel.NewCompositedCompiler(p.env)
 	if err != nil {
 		out.broken = fmt.Errorf("failed to initialize CEL compiler: %w", err)
@@ -91,26 +105,27 @@ type mutating struct{ *Policies }
 func (mutating) Name() string { return MutatingName }
 
 func (m mutating) Handles(r *admission.Request) bool {
-	return r.Object != nil && !matching.IsReview(r) && (len(m.files()) > 0 || !matching.IsConfiguration(r) && !m.mutating.empty())
+	return r.Object != nil && !matching.IsReview(r) && (len(m.files().For(r, m.cfg.Resources)) > 0 ||
+		!matching.IsConfiguration(r) && !m.mutating.none(r, m.cfg.Resources))
 }
 
-func (m mutating) files() []*mutatingPolicy {
+func (m mutating) files() *matching.Index[*mutatingPolicy] {
 	if m.cfg.Static == nil {
-		return nil
+		return m.staticMutating.current(nil, nil, m.newMutating)
 	}
 	policies, bindings := m.cfg.Static.MutatingPolicies()
 	return m.staticMutating.current(anys(policies), anys(bindings), m.newMutating)
 }
 
 func (m mutating) policies(ctx context.Context, r *admission.Request) ([]*mutatingPolicy, error) {
-	static := m.files()
+	static := m.files().For(r, m.cfg.Resources)
 	if matching.IsConfiguration(r) {
 		return static, nil
 	}
 	if err := m.mutating.ready(ctx, r, m.cfg.Warm); err != nil {
 		return nil, err
 	}
-	return append(static[:len(static):len(static)], m.mutating.current()...), nil
+	return slices.Concat(static, m.mutating.current().For(r, m.cfg.Resources)), nil
 }
 
 // roundsKey is that of the policies of a name.
@@ -162,7 +177,7 @@ func (m mutating) Mutate(ctx context.Context, r *admission.Request) error {
 func (t *turn) ask(ctx context.Context, p *mutatingPolicy) error {
 	target, ok, err := p.criteria.Match(ctx, t.r, t.namespaces, t.cfg.Resources)
 	if err == nil && ok {
-		err = p.broken
+		err = p.unusable()
 	}
 	if err != nil {
 		t.failed(p, nil, fmt.Errorf("failed to configure policy: %w", err), "")
@@ -194,6 +209,14 @@ func (t *turn) ask(ctx context.Context, p *mutatingPolicy) error {
 		}
 	}
 	return nil
+}
+
+// unusable is why the policy can be applied to nothing.
+func (p *mutatingPolicy) unusable() error {
+	if p.broken != nil {
+		return p.broken
+	}
+	return p.code().broken
 }
 
 // failed notes that a policy could not be applied.
@@ -231,8 +254,9 @@ func (t *turn) invoke(ctx context.Context, p *mutatingPolicy, b *binding, target
 		t.failed(p, nil, fmt.Errorf("failed to configure policy: %w", err), "")
 		return nil
 	}
-	if p.conditions != nil {
-		switch result := p.conditions.Match(p.compiler.CreateContext(ctx), attributes, param, t.authz); { //nolint:contextcheck // what it makes is of ctx
+	code := p.code()
+	if code.conditions != nil {
+		switch result := code.conditions.Match(code.compiler.CreateContext(ctx), attributes, param, t.authz); { //nolint:contextcheck // what it makes is of ctx
 		case result.Error != nil:
 			t.failed(p, b, result.Error, metav1.StatusReasonInvalid)
 			return nil //nolint:nilerr // failed keeps it, for the failure policy
@@ -246,7 +270,7 @@ func (t *turn) invoke(ctx context.Context, p *mutatingPolicy, b *binding, target
 	}
 	ctx, span := startSpan(ctx, trace.AdmissionMutate, p.name, b.name)
 	changed, failed := false, error(nil)
-	for _, patcher := range p.patchers {
+	for _, patcher := range code.patchers {
 		began := time.Now()
 		err := t.patch(ctx, p, patcher, target,
 			patch.Request{OptionalVariables: cel.OptionalVariableBindings{VersionedParams: param, Authorizer: t.authz}, Namespace: ns})
@@ -312,7 +336,7 @@ func (t *turn) patch(ctx context.Context, p *mutatingPolicy, patcher patch.Patch
 	}
 	codec := view.Object.Codec()
 	request.MatchedResource, request.ObjectInterfaces = target.Resource, interfaces{codec}
-	next, err := patcher.Patch(p.compiler.CreateContext(ctx), request, celconfig.RuntimeCELCostBudget) //nolint:contextcheck // what it makes is of ctx
+	next, err := patcher.Patch(p.code().compiler.CreateContext(ctx), request, celconfig.RuntimeCELCostBudget) //nolint:contextcheck // what it makes is of ctx
 	if err != nil {
 		return err
 	}

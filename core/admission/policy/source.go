@@ -76,9 +76,14 @@ func bindingOf(o any) *binding {
 	return nil
 }
 
-// compiled is a policy that is ready to be asked; with gives it its bindings.
+// about is what a policy matches.
+func (r *rule) about() []*matching.Criteria { return []*matching.Criteria{&r.criteria} }
+
+// compiled is a policy that can be asked, and is compiled when it is for the first time: most of a thousand policies are about what is
+// never written. with gives it its bindings.
 type compiled[P any] interface {
 	with(bindings []*binding) P
+	about() []*matching.Criteria
 }
 
 // source holds the policies of the API that are bound, by name. A policy without
@@ -90,7 +95,7 @@ type source[P compiled[P]] struct {
 
 	mu       sync.Mutex
 	outdated bool
-	list     []P
+	bound    *matching.Index[P]
 	known    map[string]version[P]
 }
 
@@ -118,33 +123,37 @@ func newSource[P compiled[P]](policies, bindings cache.SharedIndexInformer, comp
 	return s, nil
 }
 
+// none says cheaply that nobody is to be asked about a request; as long as a source is being filled, nobody knows.
+func (s *source[P]) none(r *admission.Request, resources admission.Resources) bool {
+	return s.filled() && len(s.current().For(r, resources)) == 0
+}
+
 // empty says cheaply that there is nothing to ask; a source that is still being
 // filled is not empty.
-func (s *source[P]) empty() bool {
-	for _, c := range s.synced {
-		if !cache.IsDone(c) {
-			return false
-		}
-	}
-	return len(s.current()) == 0
+func (s *source[P]) empty() bool { return s.filled() && len(s.current().All()) == 0 }
+
+func (s *source[P]) filled() bool {
+	return !slices.ContainsFunc(s.synced, func(c cache.DoneChecker) bool { return !cache.IsDone(c) })
 }
 
 func (s *source[P]) ready(ctx context.Context, r *admission.Request, within time.Duration) error {
 	return reading.Await(ctx, r, within, s.synced...)
 }
 
-func (s *source[P]) current() []P {
+func (s *source[P]) current() *matching.Index[P] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.outdated {
-		return s.list
+	if s.bound == nil || s.outdated {
+		var list []P
+		if s.outdated {
+			list, s.known = bind(s.policies.GetStore().List(), s.bindings.GetStore().List(), s.known, s.compile)
+		}
+		s.bound, s.outdated = matching.NewIndex(list, P.about), false
 	}
-	s.outdated = false
-	s.list, s.known = bind(s.policies.GetStore().List(), s.bindings.GetStore().List(), s.known, s.compile)
-	return s.list
+	return s.bound
 }
 
-// bind compiles the policies that have bindings; those that have not changed are
+// bind reads the policies that have bindings; those that have not changed are
 // taken from known.
 func bind[P compiled[P]](policies, bindings []any, known map[string]version[P], compile func(any) P) ([]P, map[string]version[P]) {
 	byPolicy := map[string][]*binding{}
@@ -182,22 +191,23 @@ func byName(a, b any) int {
 	return cmp.Compare(x.GetName(), y.GetName())
 }
 
-// files compiles the policies of files, once per state of them.
+// files reads the policies of files, once per state of them.
 type files[P compiled[P]] struct {
-	mu   sync.Mutex
-	from []any
-	list []P
+	mu    sync.Mutex
+	from  []any
+	bound *matching.Index[P]
 }
 
-func (f *files[P]) current(policies, bindings []any, compile func(any) P) []P {
+func (f *files[P]) current(policies, bindings []any, compile func(any) P) *matching.Index[P] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := slices.Concat(policies, bindings)
-	if !slices.Equal(f.from, all) {
+	if f.bound == nil || !slices.Equal(f.from, all) {
 		f.from = all
-		f.list, _ = bind(slices.Clone(policies), slices.Clone(bindings), nil, compile)
+		list, _ := bind(slices.Clone(policies), slices.Clone(bindings), nil, compile)
+		f.bound = matching.NewIndex(list, P.about)
 	}
-	return f.list
+	return f.bound
 }
 
 func anys[T any](list []T) []any {

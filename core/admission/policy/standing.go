@@ -31,7 +31,7 @@ func (p *Policies) Standing() (out []Standing) {
 	if p.validating.empty() {
 		return nil
 	}
-	for _, one := range p.validating.current() {
+	for _, one := range p.validating.current().All() {
 		out = append(out, Standing{p, one})
 	}
 	return out
@@ -39,7 +39,7 @@ func (p *Policies) Standing() (out []Standing) {
 
 // Fixed are the bound validating policies of Static.
 func (p *Policies) Fixed() (out []Standing) {
-	for _, one := range (validating{p}).files() {
+	for _, one := range (validating{p}).files().All() {
 		out = append(out, Standing{p, one})
 	}
 	return out
@@ -126,7 +126,7 @@ func (s Standing) Judge(ctx context.Context, r *admission.Request) (asked bool, 
 			return failed(err)
 		}
 		for _, param := range params {
-			result := p.validator.Validate(ctx, target.Resource, attributes, param, ns, celconfig.RuntimeCELCostBudget, v.authz)
+			result := p.validator().Validate(ctx, target.Resource, attributes, param, ns, celconfig.RuntimeCELCostBudget, v.authz)
 			asked = asked || len(result.Decisions) > 0
 			for i := range result.Decisions {
 				d := &result.Decisions[i]

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,10 +28,10 @@ import (
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
-// validatingPolicy is a compiled ValidatingAdmissionPolicy.
+// validatingPolicy is a ValidatingAdmissionPolicy.
 type validatingPolicy struct {
 	rule
-	validator policylib.Validator
+	validator func() policylib.Validator // compiles it, once
 }
 
 func (p *validatingPolicy) with(bindings []*binding) *validatingPolicy {
@@ -39,7 +40,7 @@ func (p *validatingPolicy) with(bindings []*binding) *validatingPolicy {
 	return &bound
 }
 
-// newValidating compiles a policy. Expressions that don't compile fail when they
+// newValidating reads a policy. Expressions that don't compile fail when they
 // are evaluated, as the failure policy says.
 func (p *Policies) newValidating(o any) *validatingPolicy {
 	given, ok := o.(*admissionregistrationv1.ValidatingAdmissionPolicy)
@@ -48,12 +49,16 @@ func (p *Policies) newValidating(o any) *validatingPolicy {
 	}
 	out := &validatingPolicy{rule: newRule(given.Name, given.Spec.MatchConstraints, given.Spec.ParamKind, given.Spec.FailurePolicy)}
 	out.object = given
+	out.validator = sync.OnceValue(func() policylib.Validator { return p.compileValidating(given) })
+	return out
+}
+
+func (p *Policies) compileValidating(given *admissionregistrationv1.ValidatingAdmissionPolicy) policylib.Validator {
 	all := cel.OptionalVariableDeclarations{HasParams: given.Spec.ParamKind != nil, HasAuthorizer: true}
 	messages := cel.OptionalVariableDeclarations{HasParams: all.HasParams}
 	compiler, err := cel.NewCompositedCompiler(p.env)
 	if err != nil {
-		out.validator = policylib.NewValidator(nil, nil, nil, nil, given.Spec.FailurePolicy, err)
-		return out
+		return policylib.NewValidator(nil, nil, nil, nil, given.Spec.FailurePolicy, err)
 	}
 	compiler.CompileAndStoreVariables(variables(given.Spec.Variables), all, environment.StoredExpressions)
 	compile := func(list []cel.ExpressionAccessor, o cel.OptionalVariableDeclarations) cel.ConditionEvaluator {
@@ -61,9 +66,8 @@ func (p *Policies) newValidating(o any) *validatingPolicy {
 	}
 	conditions := matching.NewConditions(compiler, given.Spec.MatchConditions, all.HasParams, given.Spec.FailurePolicy, p.cfg.Conditions,
 		given.Name, "policy", "validate")
-	out.validator = policylib.NewValidator(compile(validations(given), all), matcher(conditions), compile(annotations(given), all),
+	return policylib.NewValidator(compile(validations(given), all), matcher(conditions), compile(annotations(given), all),
 		compile(messagesOf(given), messages), given.Spec.FailurePolicy, nil)
-	return out
 }
 
 func variables(list []admissionregistrationv1.Variable) []cel.NamedExpressionAccessor {
@@ -107,26 +111,27 @@ type validating struct{ *Policies }
 func (validating) Name() string { return ValidatingName }
 
 func (v validating) Handles(r *admission.Request) bool {
-	return !matching.IsReview(r) && (len(v.files()) > 0 || !matching.IsConfiguration(r) && !v.validating.empty())
+	return !matching.IsReview(r) && (len(v.files().For(r, v.cfg.Resources)) > 0 ||
+		!matching.IsConfiguration(r) && !v.validating.none(r, v.cfg.Resources))
 }
 
-func (v validating) files() []*validatingPolicy {
+func (v validating) files() *matching.Index[*validatingPolicy] {
 	if v.cfg.Static == nil {
-		return nil
+		return v.staticValidating.current(nil, nil, v.newValidating)
 	}
 	policies, bindings := v.cfg.Static.ValidatingPolicies()
 	return v.staticValidating.current(anys(policies), anys(bindings), v.newValidating)
 }
 
 func (v validating) policies(ctx context.Context, r *admission.Request) ([]*validatingPolicy, error) {
-	static := v.files()
+	static := v.files().For(r, v.cfg.Resources)
 	if matching.IsConfiguration(r) {
 		return static, nil
 	}
 	if err := v.validating.ready(ctx, r, v.cfg.Warm); err != nil {
 		return nil, err
 	}
-	return append(static[:len(static):len(static)], v.validating.current()...), nil
+	return slices.Concat(static, v.validating.current().For(r, v.cfg.Resources)), nil
 }
 
 // verdict is what the policies together have to say about a request.
@@ -250,7 +255,7 @@ func (v *verdict) under(ctx context.Context, p *validatingPolicy, b *binding, ta
 	ctx, span := startSpan(ctx, trace.AdmissionValidate, p.name, b.name)
 	before := len(v.denied)
 	for _, param := range params {
-		v.take(p, b, p.validator.Validate(ctx, target.Resource, attributes, param, ns, celconfig.RuntimeCELCostBudget, v.authz), said)
+		v.take(p, b, p.validator().Validate(ctx, target.Resource, attributes, param, ns, celconfig.RuntimeCELCostBudget, v.authz), said)
 	}
 	if len(v.denied) > before {
 		span.deny(v.denied[before].message)

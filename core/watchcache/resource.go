@@ -415,6 +415,13 @@ func (r *Resource) Count() int {
 	return r.state.Len()
 }
 
+// Changes is another number after every change of the state, and the same while there is none.
+func (r *Resource) Changes() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return uint64(r.epoch) + r.passed
+}
+
 // Get returns one item and the revision at which it (or its absence) was seen.
 func (r *Resource) Get(key string) (*Item, int64, bool) {
 	seen := r.cache.Revision()

@@ -458,6 +458,33 @@ func TestAValueThatCannotBeDecodedEndsWatchesAndIsTold(t *testing.T) {
 	}
 }
 
+// TestChangesCountWhatHappensToOneResource: each write and each deletion, and not those of others.
+func TestChangesCountWhatHappensToOneResource(t *testing.T) {
+	w := newWorld(t)
+	c, r := w.cache(watchcache.Config{})
+	w.put("/registry/things/ns/a", value("a", "red", ""))
+	w.fresh(c)
+	for _, step := range []struct {
+		name    string
+		do      func()
+		changes bool
+	}{
+		{"nothing", func() {}, false},
+		{"another object", func() { w.put("/registry/things/ns/b", value("b", "red", "")) }, true},
+		{"the same object again", func() { w.put("/registry/things/ns/b", value("b", "red", "")) }, true},
+		{"an object of another resource", func() { w.put("/registry/others/ns/b", value("b", "red", "")) }, false},
+		{"what cannot be decoded", func() { w.put("/registry/things/ns/c", []byte("{")) }, true},
+		{"a deletion", func() { w.delete("/registry/things/ns/a") }, true},
+	} {
+		before := r.Changes()
+		step.do()
+		w.fresh(c)
+		if after := r.Changes(); (after != before) != step.changes {
+			t.Errorf("%s: %d before, %d after", step.name, before, after)
+		}
+	}
+}
+
 func TestResourcesComeAndGoWhileTheCacheRuns(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.cache(watchcache.Config{})

@@ -182,6 +182,24 @@ func (v *View) List(ctx context.Context, kind schema.GroupVersionKind, namespace
 	return out, nil
 }
 
+// state is what the objects of a kind are at one time.
+type state struct {
+	registry *registry.Registry // nil: the kind is not served
+	changes  uint64
+}
+
+// State is a value that can be compared: as long as it is the same, List lists the same objects of a kind. It is to be asked before List.
+func (v *View) State(kind schema.GroupVersionKind) (any, error) {
+	r, err := v.ofKind(kind)
+	if apierrors.IsNotFound(err) {
+		return state{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return state{r, r.Changes()}, nil
+}
+
 // Types knows the schema of a kind, which apply configurations need. What is
 // built in is known from the beginning.
 func (v *View) Types(kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {

@@ -30,6 +30,7 @@ func TestAViewRefusesReadsUntilTheRegistriesAreMade(t *testing.T) {
 		"resource": func() error { _, err := v.ResourceOf(configMap); return err },
 		"get":      func() error { _, err := v.Get(t.Context(), configMap, "default", "a"); return err },
 		"list":     func() error { _, err := v.List(t.Context(), configMap, "default", labels.Everything()); return err },
+		"state":    func() error { _, err := v.State(configMap); return err },
 		"revision": func() error { _, err := v.Revision(); return err },
 	} {
 		if err := read(); !apierrors.IsServiceUnavailable(err) {

@@ -118,6 +118,14 @@ func (e *Exception) About(kind, namespace, name string, now time.Time) bool {
 		(e.Expires.IsZero() || now.Before(e.Expires))
 }
 
+// Counts says whether the exception has not expired, and when it does if it has not; zero = never.
+func (e *Exception) Counts(now time.Time) (counts bool, until time.Time) {
+	if !e.Expires.IsZero() && !now.Before(e.Expires) {
+		return false, time.Time{}
+	}
+	return true, e.Expires
+}
+
 // Except narrows what the objects of a policy are about by a condition more.
 func (o *Objects) Except(c admissionregistrationv1.MatchCondition) {
 	for _, p := range o.Validating {

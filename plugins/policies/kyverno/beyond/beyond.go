@@ -12,6 +12,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -106,7 +108,11 @@ type Policy struct {
 	namespace  string
 	cfg        policy.Config
 	namespaces corelisters.NamespaceLister
-	slots      chan *evaluator // nil = not made yet
+	criteria   []*matching.Criteria
+
+	turns chan struct{} // of requests that are evaluated
+	mu    sync.Mutex
+	idle  []*evaluator // those that were used last are at the end, so that there are no more than requests at a time
 }
 
 // evaluator is a policy compiled for one request at a time: its functions ask the session.
@@ -118,11 +124,30 @@ type evaluator struct {
 // New makes a policy of objects. namespace is where it is; "" = the cluster. Of cfg, Authorizer, Client, Resources and Types are read.
 func New(o *kyverno.Objects, name, namespace string, cfg policy.Config, namespaces corelisters.NamespaceLister) *Policy {
 	cfg.Static, cfg.Name = fixed{o}, "kyverno/"+namespace+"/"+name
-	p := &Policy{objects: o, namespace: namespace, cfg: cfg, namespaces: namespaces, slots: make(chan *evaluator, mostEvaluators)}
-	for range mostEvaluators {
-		p.slots <- nil
+	p := &Policy{objects: o, namespace: namespace, cfg: cfg, namespaces: namespaces, turns: make(chan struct{}, mostEvaluators)}
+	add := func(m *admissionregistrationv1.MatchResources) {
+		c := matching.ForPolicy(m)
+		p.criteria = append(p.criteria, &c)
+	}
+	for _, v := range o.Validating {
+		add(v.Spec.MatchConstraints)
+	}
+	for _, m := range o.Mutating {
+		add(m.Spec.MatchConstraints)
 	}
 	return p
+}
+
+// Criteria are those of the policy's objects, of which one has to match.
+func (p *Policy) Criteria() []*matching.Criteria { return p.criteria }
+
+// about says whether a request is to be evaluated: by one of the policy's objects, or because it cannot be told whether it is.
+// Evaluators take time to be made, and memory.
+func (p *Policy) about(ctx context.Context, r *admission.Request) bool {
+	return slices.ContainsFunc(p.criteria, func(c *matching.Criteria) bool {
+		_, ok, err := c.Match(ctx, r, matching.Namespaces{Lister: p.namespaces, Client: p.cfg.Client}, p.cfg.Resources)
+		return ok || err != nil
+	})
 }
 
 // fixed are the objects of one policy.
@@ -142,30 +167,53 @@ func (f fixed) MutatingPolicies() (
 
 // with evaluates within the policy's timeout.
 func (p *Policy) with(ctx context.Context, r *admission.Request, reach Reach, do func(context.Context, *policy.Policies) error) error {
+	if !p.about(ctx, r) {
+		return nil
+	}
 	within := Timeout(p.objects)
 	ctx, cancel := context.WithTimeoutCause(ctx, within,
 		fmt.Errorf("it took longer than %s (spec.webhookConfiguration.timeoutSeconds): %w", within, context.DeadlineExceeded))
 	defer cancel()
-	var e *evaluator
 	select {
-	case e = <-p.slots:
+	case p.turns <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	defer func() { p.slots <- e }()
-	if e == nil {
-		s := &session{}
-		env, err := environmentOf(s, p.namespace)
-		if err != nil {
-			return err
-		}
-		cfg := p.cfg
-		cfg.Environment = env
-		e = &evaluator{s, policy.Alone(cfg, p.namespaces)}
+	defer func() { <-p.turns }()
+	e, err := p.take()
+	if err != nil {
+		return err
 	}
+	defer p.giveBack(e)
 	e.session.begin(ctx, r, reach)
 	defer e.session.end()
 	return do(ctx, e.policies)
+}
+
+// take takes an evaluator that nobody uses.
+func (p *Policy) take() (*evaluator, error) {
+	p.mu.Lock()
+	if last := len(p.idle) - 1; last >= 0 {
+		e := p.idle[last]
+		p.idle = p.idle[:last]
+		p.mu.Unlock()
+		return e, nil
+	}
+	p.mu.Unlock()
+	s := &session{}
+	env, err := environmentOf(s, p.namespace)
+	if err != nil {
+		return nil, err
+	}
+	cfg := p.cfg
+	cfg.Environment = env
+	return &evaluator{s, policy.Alone(cfg, p.namespaces)}, nil
+}
+
+func (p *Policy) giveBack(e *evaluator) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = append(p.idle, e)
 }
 
 // Validates and Mutates say what the policy does.

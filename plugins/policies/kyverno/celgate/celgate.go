@@ -50,6 +50,8 @@ type World interface {
 	Get(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error)
 	// List lists the objects of a kind; one that is not served has none.
 	List(ctx context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector) ([]runtime.Object, error)
+	// State is a value that can be compared: as long as it is the same, so are the objects of a kind.
+	State(kind schema.GroupVersionKind) (any, error)
 	// Served is the kind and the resource of a group version, of which one is given; NotFound where it is not served.
 	Served(gv schema.GroupVersion, kind, resource string) (foundKind, foundResource string, err error)
 }
@@ -76,13 +78,16 @@ type Config struct {
 // Gate is what these policies do in admission.
 type Gate struct {
 	cfg     Config
-	current *latest.Latest[[]*standing]
+	current *latest.Latest[*state]
 	answers answers
 	clients [2]*http.Client // of operators and tenants
 
 	mu    sync.Mutex
 	known map[string]*standing // by what they are made of
 }
+
+// state is what there is at one time, by the resources that it is about.
+type state struct{ mutating, validating *matching.Index[*standing] }
 
 // standing is a policy with whoever wrote it.
 type standing struct {
@@ -111,16 +116,20 @@ func New(cfg Config) *Gate {
 }
 
 // counts says which objects there are for the gate: an exception ends with its time.
-func counts(u *unstructured.Unstructured) bool {
+func counts(u *unstructured.Unstructured) (counts bool, until time.Time) {
 	if u.GetKind() != kyverno.ExceptionKind {
-		return true
+		return true, time.Time{}
 	}
 	e, err := kyverno.ReadException(u.Object)
-	return err == nil && u.GetAnnotations()[apiobject.WriterAnnotation] != "" && (e.Expires.IsZero() || time.Now().Before(e.Expires))
+	if err != nil || u.GetAnnotations()[apiobject.WriterAnnotation] == "" {
+		return false, time.Time{}
+	}
+	return e.Counts(time.Now())
 }
 
 // all reads the policies with their exceptions. One that has not changed stays compiled.
-func (g *Gate) all(objects []*unstructured.Unstructured, _ string) (out []*standing) {
+func (g *Gate) all(objects []*unstructured.Unstructured, _ string) *state {
+	var mutating, validating []*standing
 	var exceptions []*unstructured.Unstructured
 	for _, u := range objects {
 		if u.GetKind() == kyverno.ExceptionKind {
@@ -147,12 +156,20 @@ func (g *Gate) all(objects []*unstructured.Unstructured, _ string) (out []*stand
 			s = g.read(u, about, key)
 		}
 		known[key] = s // nil = it is not for this gate
-		if s != nil {
-			out = append(out, s)
+		switch {
+		case s == nil:
+		case s.Mutates():
+			mutating = append(mutating, s)
+		default:
+			validating = append(validating, s)
 		}
 	}
 	g.known = known
-	return out
+	return &state{index(mutating), index(validating)}
+}
+
+func index(list []*standing) *matching.Index[*standing] {
+	return matching.NewIndex(list, (*standing).Criteria)
 }
 
 func versionOf(u *unstructured.Unstructured) string {
@@ -193,12 +210,12 @@ func (g *Gate) Mutate(ctx context.Context, r *admission.Request) error {
 	if r.Object == nil {
 		return nil
 	}
-	policies, err := g.current.Get(ctx)
+	now, err := g.current.Get(ctx)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	for _, p := range policies {
-		if !p.Mutates() || !p.reaches(r) {
+	for _, p := range now.mutating.For(r, g.cfg.Policies.Resources) {
+		if !p.reaches(r) {
 			continue
 		}
 		if asked := changed(r); !slices.Contains(*asked, p) {
@@ -233,12 +250,12 @@ func (g *Gate) Again(r *admission.Request) bool {
 
 // Validate implements admission.Validator.
 func (g *Gate) Validate(ctx context.Context, r *admission.Request) error {
-	policies, err := g.current.Get(ctx)
+	now, err := g.current.Get(ctx)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	for _, p := range policies {
-		if p.Validates() && p.reaches(r) {
+	for _, p := range now.validating.For(r, g.cfg.Policies.Resources) {
+		if p.reaches(r) {
 			if err := p.Validate(ctx, r, g.reach(p, r)); err != nil {
 				return err
 			}
@@ -255,12 +272,12 @@ type Standing struct {
 
 // Standing are the policies that want to judge what is stored.
 func (g *Gate) Standing(ctx context.Context) (out []Standing, err error) {
-	policies, err := g.current.Get(ctx)
+	now, err := g.current.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range policies {
-		if o := p.Objects(); p.Validates() && o.Background && o.Admission {
+	for _, p := range now.validating.All() {
+		if o := p.Objects(); o.Background && o.Admission {
 			out = append(out, Standing{g, p})
 		}
 	}

@@ -46,6 +46,9 @@ type world struct {
 	gate    *celgate.Gate
 }
 
+// State implements latest.Objects: whatever is asked about may have changed.
+func (*world) State(schema.GroupVersionKind) (any, error) { return new(int), nil }
+
 func (w *world) List(_ context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector) (out []runtime.Object, err error) {
 	for _, o := range w.objects {
 		if o.GroupVersionKind() == kind && (namespace == "" || namespace == o.GetNamespace()) && selector.Matches(labels.Set(o.GetLabels())) {

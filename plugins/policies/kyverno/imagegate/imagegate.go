@@ -86,7 +86,7 @@ func New(cfg Config) *Gate {
 
 // state is all that the gate goes by, as it was read.
 type state struct {
-	policies []*standing
+	policies *matching.Index[*standing]
 }
 
 // standing is a policy with whoever wrote it.
@@ -103,12 +103,15 @@ func kinds() (out []schema.GroupVersionKind) {
 }
 
 // counts says which objects there are for the gate: an exception ends with its time, and one that cannot be read has no effect.
-func counts(u *unstructured.Unstructured) bool {
+func counts(u *unstructured.Unstructured) (counts bool, until time.Time) {
 	if u.GetKind() != kyverno.ExceptionKind {
-		return true
+		return true, time.Time{}
 	}
 	e := exception(u)
-	return e != nil && (e.Expires.IsZero() || time.Now().Before(e.Expires))
+	if e == nil {
+		return false, time.Time{}
+	}
+	return e.Counts(time.Now())
 }
 
 // all reads the policies with their exceptions.
@@ -121,11 +124,11 @@ func all(objects []*unstructured.Unstructured, _ string) *state {
 			policies = append(policies, u)
 		}
 	}
-	s := &state{}
-	for _, u := range policies {
-		s.policies = append(s.policies, read(u, exceptions))
+	list := make([]*standing, len(policies))
+	for i, u := range policies {
+		list[i] = read(u, exceptions)
 	}
-	return s
+	return &state{matching.NewIndex(list, (*standing).Criteria)}
 }
 
 // exception reads an exception that somebody wrote; nil for others, which have no effect.
@@ -204,7 +207,7 @@ func (g *Gate) Mutate(ctx context.Context, r *admission.Request) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	for _, p := range s.policies {
+	for _, p := range s.policies.For(r, g.cfg.Resources) {
 		if !p.reaches(r) {
 			continue
 		}
@@ -243,12 +246,13 @@ func (g *Gate) Validate(ctx context.Context, r *admission.Request) error {
 	}
 	verified := &imagepolicy.Verified{}
 	outcomes := map[*standing]*imagepolicy.Outcome{}
-	for _, p := range s.policies {
+	policies := s.policies.For(r, g.cfg.Resources)
+	for _, p := range policies {
 		if p.reaches(r) {
 			outcomes[p] = g.judge(ctx, p, r, verified)
 		}
 	}
-	for _, p := range s.policies {
+	for _, p := range policies {
 		o := outcomes[p]
 		if o == nil || !o.Asked {
 			continue

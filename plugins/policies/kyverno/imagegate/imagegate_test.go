@@ -67,6 +67,9 @@ type world struct {
 	tenants dial.Policy
 }
 
+// State implements latest.Objects: whatever is asked about may have changed.
+func (*world) State(schema.GroupVersionKind) (any, error) { return new(int), nil }
+
 func (w *world) List(_ context.Context, kind schema.GroupVersionKind, _ string, _ labels.Selector) (out []runtime.Object, err error) {
 	for _, o := range w.objects {
 		if o.GroupVersionKind() == kind {

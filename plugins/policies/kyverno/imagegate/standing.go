@@ -26,7 +26,7 @@ func (g *Gate) Standing(ctx context.Context) (out []Standing, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range s.policies {
+	for _, p := range s.policies.All() {
 		if p.Background && p.Admission {
 			out = append(out, Standing{g, p})
 		}
@@ -90,7 +90,7 @@ func (s Standing) Judge(ctx context.Context, r *admission.Request) (asked bool, 
 		if err != nil {
 			return true, "", err
 		}
-		for _, other := range state.policies {
+		for _, other := range state.policies.All() {
 			if other.reaches(r) {
 				s.gate.judge(ctx, other, r, all)
 			}

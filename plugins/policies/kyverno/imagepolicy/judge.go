@@ -117,6 +117,14 @@ func (p *Policy) find(ctx context.Context, w *World, r *admission.Request) (*var
 	return nil, nil, nil
 }
 
+// Criteria are those of the policy's variants, of which one has to match.
+func (p *Policy) Criteria() (out []*matching.Criteria) {
+	for _, v := range p.variants {
+		out = append(out, &v.criteria)
+	}
+	return out
+}
+
 // begin begins to evaluate a policy. It is nil where the policy is not about the request.
 func (p *Policy) begin(ctx context.Context, w *World, r *admission.Request, verified *Verified) (*session, *matching.View, error) {
 	v, view, err := p.find(ctx, w, r)

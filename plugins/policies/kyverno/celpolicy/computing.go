@@ -134,6 +134,9 @@ func member(object, name ref.Val) (ref.Val, error) {
 	return v, nil
 }
 
+// longestKey bounds keys of certificates: writing a number down takes the square of its length, which nothing interrupts.
+const longestKey = 16384 // bits
+
 // certificate reads a certificate, or a request for one, in PEM. Its fields have the names of Go's.
 func certificate(v ref.Val) ref.Val {
 	text, ok := v.Value().(string)
@@ -154,6 +157,9 @@ func certificate(v ref.Val) ref.Val {
 		what, key, r.PublicKey = r, r.PublicKey, nil
 	} else {
 		return types.WrapErr(fmt.Errorf("x509.decode: %w", err))
+	}
+	if k, ok := key.(*rsa.PublicKey); ok && k.N.BitLen() > longestKey {
+		return types.NewErr("x509.decode: the key has %d bits, expected at most %d bits", k.N.BitLen(), longestKey)
 	}
 	encoded, err := json.Marshal(what)
 	if err != nil {

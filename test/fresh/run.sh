@@ -127,7 +127,7 @@ run() {
     echo "---"
   fi
   echo "  apt installed: ${names:-nothing}"
-  rows+=("$release|$user|$command|$result|$fetched|$installed|$(awk -v s=$((SECONDS - began)) 'BEGIN {printf "%.1f", s / 60}')")
+  rows+=("$release|$user|${command//|//}|$result|$fetched|$installed|$(awk -v s=$((SECONDS - began)) 'BEGIN {printf "%.1f", s / 60}')")
 }
 packages() { chroot "$1" dpkg-query -W -f '${Package} ${Installed-Size}\n' | LC_ALL=C sort; }
 # await_child finds the first process of the namespace: unshare's child.

@@ -101,9 +101,21 @@ func (m *Module) fault(err error) *Fault {
 			f.Kind = StackDepth
 		}
 	}
-	f.Stack, f.Function, f.Source = guestframes.Read(stack, m.code.Name())
+	f.Stack, f.Function, f.Source = guestframes.Read(stack, m.inside()...)
 	if i := strings.Index(f.Stack, "Go runtime stack trace:"); i >= 0 {
 		f.Stack = f.Stack[:i]
 	}
 	return f
+}
+
+// inside are the names that the plugin's core modules give themselves.
+func (m *Module) inside() []string {
+	if m.component == nil {
+		return []string{m.code.Name()}
+	}
+	var names []string
+	for _, code := range m.component.codes {
+		names = append(names, code.Name())
+	}
+	return names
 }

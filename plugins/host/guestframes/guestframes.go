@@ -21,9 +21,9 @@ var internalFrames = []string{
 type frame struct{ function, source string }
 
 // Read finds the innermost frame that the author wrote: a panic ends in the
-// toolchain's own functions, which tell nothing. The name of the module is the one
-// in its name section, empty where it has none.
-func Read(stack, module string) (clean, function, source string) {
+// toolchain's own functions, which tell nothing. The names of the modules, of which a component has several, are
+// those in their name sections, empty where they have none.
+func Read(stack string, modules ...string) (clean, function, source string) {
 	var lines []string
 	var frames []frame
 	for _, line := range strings.Split(stack, "\n") {
@@ -41,7 +41,7 @@ func Read(stack, module string) (clean, function, source string) {
 			continue
 		}
 		symbol, signature, _ := strings.Cut(line, "(")
-		name := readable(symbol, module)
+		name := readable(symbol, modules)
 		frames = append(frames, frame{function: name})
 		lines = append(lines, name+"("+signature)
 	}
@@ -65,9 +65,14 @@ func (f frame) authored() bool {
 		!has(f.source, "/rustc/", "/usr/src/rustc", "library/", "/usr/lib/go", "/usr/local/go", "~lib/")
 }
 
-// readable is a function's name as the author wrote it: without the name of the module, which some linkers
+// readable is a function's name as the author wrote it: without the name of its module, which some linkers
 // write into the module and the engine puts before each function, and without the encoding of Rust and C++.
 // Names that no such encoding made stay as they are.
-func readable(symbol, module string) string {
-	return demangle.Filter(strings.TrimPrefix(symbol, module+"."), demangle.NoParams)
+func readable(symbol string, modules []string) string {
+	for _, module := range modules {
+		if function, ok := strings.CutPrefix(symbol, module+"."); ok {
+			return demangle.Filter(function, demangle.NoParams)
+		}
+	}
+	return demangle.Filter(symbol, demangle.NoParams)
 }

@@ -188,7 +188,10 @@ func (e *explainer) heard(n *corev1.Node, ready corev1.NodeCondition) string {
 func (e *explainer) before(n *corev1.Node, a *Answer) *Answer {
 	var last *corev1.Event
 	for _, ev := range e.Events {
-		if o := ev.InvolvedObject; o.Kind == "Node" && o.Name == n.Name && ev.Reason != "Why" && (last == nil || facts.When(ev).After(facts.When(last))) {
+		if o := ev.InvolvedObject; o.Kind != "Node" || o.Name != n.Name || ev.Reason == "Why" {
+			continue
+		}
+		if last == nil || facts.When(ev).After(facts.When(last)) {
 			last = ev
 		}
 	}

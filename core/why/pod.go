@@ -59,7 +59,8 @@ func (e *explainer) ending(p *corev1.Pod) *Answer {
 			or("take the finalizers off, if nobody is there to do it",
 				`kubectl patch pod %s -n %s --type=merge -p '{"metadata":{"finalizers":null}}'`, p.Name, p.Namespace)
 	}
-	a := stuck("it is being deleted%s; node %s has until %s to stop it", e.disrupted(p), p.Spec.NodeName, p.DeletionTimestamp.UTC().Format("15:04:05"))
+	a := stuck("it is being deleted%s; node %s has until %s to stop it", e.disrupted(p), p.Spec.NodeName,
+		p.DeletionTimestamp.UTC().Format("15:04:05"))
 	if n := e.onNode(p); n != nil {
 		a = n.of("it is being deleted, and its node cannot confirm that it has stopped")
 	}

@@ -143,7 +143,8 @@ func (e *explainer) budget(name string) *Answer {
 		return e.explainPod(unready).of("it lets no pod be evicted: %d are healthy, and %d have to be: pod %s", b.Status.CurrentHealthy,
 			b.Status.DesiredHealthy, unready.Name)
 	}
-	a := stuck("it lets no pod be evicted: %d are healthy, and %d have to be (%s)", b.Status.CurrentHealthy, b.Status.DesiredHealthy, facts.Rule(b))
+	a := stuck("it lets no pod be evicted: %d are healthy, and %d have to be (%s)", b.Status.CurrentHealthy, b.Status.DesiredHealthy,
+		facts.Rule(b))
 	if b.Spec.MaxUnavailable == nil && !strings.HasPrefix(owner, "pod/") && owner != "" {
 		a.or("make one more pod", "kubectl scale %s -n %s --replicas=%d", owner, e.in, b.Status.DesiredHealthy+1)
 	}

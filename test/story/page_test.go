@@ -5,7 +5,6 @@ package story
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -128,7 +127,7 @@ func (s *stage) runOn(ts *testscript.TestScript, name string, c onMachine, comma
 				return err == nil, ""
 			})
 		}
-		_, _ = io.WriteString(ts.Stdout(), string(out))
+		_, _ = ts.Stdout().Write(out)
 		if err != nil {
 			ts.Fatalf("on %s, %s: %v\n%s", c.machine, command, err, out)
 		}

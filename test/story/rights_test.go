@@ -325,8 +325,10 @@ func TestRareWorkHasItsRights(t *testing.T) {
 			{"get", "", "configmaps"}, {"patch", "", "secrets"}, {"delete", "", "secrets"},
 		},
 		trustPublisher: {
-			{"create", "certificates.k8s.io", "clustertrustbundles"}, {"update", "certificates.k8s.io", "clustertrustbundles"},
-			{"delete", "certificates.k8s.io", "clustertrustbundles"}, {"attest", "certificates.k8s.io", "signers"},
+			{"create", "certificates.k8s.io", "clustertrustbundles"},
+			{"update", "certificates.k8s.io", "clustertrustbundles"},
+			{"delete", "certificates.k8s.io", "clustertrustbundles"},
+			{"attest", "certificates.k8s.io", "signers"},
 		},
 	} {
 		c, ok := components[name]
@@ -414,7 +416,8 @@ func TestOneRightTooFew(t *testing.T) {
 		{account("generic-garbage-collector"), "system:controller:generic-garbage-collector", right{"delete", "apps", "replicasets"}, nil},
 		{
 			trustPublisher, "system:controller:kube-apiserver-serving-clustertrustbundle-publisher",
-			right{"create", "certificates.k8s.io", "clustertrustbundles"}, w.loseTrustBundles,
+			right{"create", "certificates.k8s.io", "clustertrustbundles"},
+			w.loseTrustBundles,
 		},
 	} {
 		t.Run(strings.TrimPrefix(c.user, "system:serviceaccount:kube-system:"), func(t *testing.T) {

@@ -325,7 +325,9 @@ func ofKyverno(s celgate.Standing) *judge {
 		name = s.Namespace() + "/" + name
 	}
 	return &judge{
-		info:    scan.Info{Key: "kyverno/" + s.Kind() + "/" + name, Source: "Kyverno" + s.Kind(), Policy: name, Warns: s.Warns(), Space: s.Namespace()},
+		info: scan.Info{
+			Key: "kyverno/" + s.Kind() + "/" + name, Source: "Kyverno" + s.Kind(), Policy: name, Warns: s.Warns(), Space: s.Namespace(),
+		},
 		version: withOthers(s.Version(), true),
 		handles: func(r scan.Resource, op admission.Operation) bool { return s.About(r.GroupResource(), op) },
 		ask: func(ctx context.Context, r *admission.Request) (asked bool, out []scan.Objection, err error) {

@@ -19,7 +19,8 @@ import (
 )
 
 // kyvernoPolicies has those of Kyverno's policies take part in admission that no policy of Kubernetes can hold.
-func (b base) kyvernoPolicies(checker *rights.Checker, images *imagegate.Gate, access *backend.ChainAccess, by policy.Config) *celgate.Gate {
+func (b base) kyvernoPolicies(checker *rights.Checker, images *imagegate.Gate, access *backend.ChainAccess, by policy.Config,
+) *celgate.Gate {
 	return celgate.New(celgate.Config{
 		World: served{b.view}, Namespaces: matching.Namespaces{Lister: b.informers.Core().V1().Namespaces().Lister(), Client: b.internal.Kube},
 		Policies: by, Complete: policyobject.Complete, Rights: checker, Review: access.Review, Images: images,

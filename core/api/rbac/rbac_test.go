@@ -170,12 +170,14 @@ func TestRulesThatMultiplyAreRefusedBeforeTheyAreCompared(t *testing.T) {
 			"permissions not currently held",
 		},
 	} {
-		if err := a.ConfirmNoEscalation(t.Context(), &user.DefaultInfo{Name: "jane"}, "shop", tc.rules); err == nil || !strings.Contains(err.Error(), tc.err) {
+		err := a.ConfirmNoEscalation(t.Context(), &user.DefaultInfo{Name: "jane"}, "shop", tc.rules)
+		if err == nil || !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("%s: %.300v", name, err)
 		}
 	}
 	long := slices.Repeat([]rbacv1.PolicyRule{{Verbs: several(1), APIGroups: several(1), Resources: several(1000)}}, 90)
-	a = newAuthorizer(t, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "long", Namespace: "shop"}, Rules: long}, bind("Role", "long", "shop", "jane"))
+	a = newAuthorizer(t, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "long", Namespace: "shop"}, Rules: long},
+		bind("Role", "long", "shop", "jane"))
 	err := a.ConfirmNoEscalation(t.Context(), &user.DefaultInfo{Name: "jane"}, "shop", long)
 	if err == nil || !strings.Contains(err.Error(), "at most 50000000 comparisons") {
 		t.Errorf("a writer with many rules: %.300v", err)

@@ -72,7 +72,9 @@ type contextFile struct {
 
 // readSurroundings reads the files that say what there is beside the requests.
 func readSurroundings(dir string, t *given) (*surroundings, error) {
-	s := &surroundings{images: map[string]map[string]any{}, globals: map[string]globalEntry{}, calls: t.APICallResponses, store: evidence.New()}
+	s := &surroundings{
+		images: map[string]map[string]any{}, globals: map[string]globalEntry{}, calls: t.APICallResponses, store: evidence.New(),
+	}
 	for _, g := range t.GlobalContextEntries {
 		if len(g.Projections) > 0 || g.FieldPath != "" {
 			return nil, fmt.Errorf("globalContextEntries: %s: projections and fieldPath are in JMESPath, which is not evaluated here", g.Name)

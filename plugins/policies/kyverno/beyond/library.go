@@ -102,7 +102,8 @@ func library(s *session, namespace string) []cel.EnvOption {
 	}
 	add(resourceType, dyn, func(s *session, args []ref.Val) (any, error) { return s.get(in(resourceArgs(args), 3)) }, []string{"Get", "get"},
 		of([]*cel.Type{text, text}, text), of([]*cel.Type{gvr}, text))
-	add(resourceType, dyn, func(s *session, args []ref.Val) (any, error) { return s.list(in(resourceArgs(args), 3)) }, []string{"List", "list"},
+	add(resourceType, dyn, func(s *session, args []ref.Val) (any, error) { return s.list(in(resourceArgs(args), 3)) },
+		[]string{"List", "list"},
 		of([]*cel.Type{text, text}), of([]*cel.Type{text, text}, labels), of([]*cel.Type{gvr}), of([]*cel.Type{gvr}, labels))
 	posted := [][]*cel.Type{{text, text, cel.MapType(text, dyn)}}
 	if namespace == "" {

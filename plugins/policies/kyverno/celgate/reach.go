@@ -133,7 +133,9 @@ func (r *reach) Post(ctx context.Context, apiVersion, resource, namespace string
 	if apiVersion != authorizationv1.SchemeGroupVersion.String() || !slices.Contains(reviews, resource) {
 		return nil, fmt.Errorf("a policy creates nothing: only %q of %s can be posted", reviews, authorizationv1.SchemeGroupVersion)
 	}
-	attributes := authorizationv1.ResourceAttributes{Verb: "create", Group: authorizationv1.GroupName, Version: "v1", Resource: resource, Namespace: namespace}
+	attributes := authorizationv1.ResourceAttributes{
+		Verb: "create", Group: authorizationv1.GroupName, Version: "v1", Resource: resource, Namespace: namespace,
+	}
 	if err := r.gate.cfg.Rights.Act(ctx, r.policy.writer, attributes); err != nil {
 		return nil, err
 	}

@@ -361,6 +361,41 @@ func TestIsolationPutsMemoryAndGlobalsBack(t *testing.T) {
 	}
 }
 
+// TestACallThatPanicsGivesItsInstanceBack, changed as it is, to nobody: the only one of the limits is made anew for the next call,
+// and the breaker counts it. The module can be closed after it.
+func TestACallThatPanicsGivesItsInstanceBack(t *testing.T) {
+	counting := guest(`(func $run (param i32 i32) (result i64)
+		(i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.const 1))) (i64.const 4))`)
+	m := load(t, newHost(t, false), assemble(t, counting), host.Options{Limits: host.Limits{Instances: 1}})
+	for range 3 {
+		func() {
+			defer func() {
+				if recover() != "ours" {
+					t.Error("the panic does not come through")
+				}
+			}()
+			_ = m.With(t.Context(), func(in *host.Instance) error {
+				if out, _, err := in.Call(t.Context(), 1, nil); err != nil || out[0] != 1 {
+					t.Errorf("answered %v, %v: an instance was used again", out, err)
+				}
+				panic("ours")
+			})
+		}()
+	}
+	if open, times := m.Breaker(); open || times != 0 {
+		t.Errorf("the breaker is open after three calls: %v, %d times", open, times)
+	}
+	for range 5 {
+		func() {
+			defer func() { _ = recover() }()
+			_ = m.Guard(t.Context(), func() error { panic("ours") })
+		}()
+	}
+	if open, _ := m.Breaker(); !open {
+		t.Error("the breaker does not count calls that panic")
+	}
+}
+
 // TestInstancesShareWhatTheyHaveNotWritten: what an instance writes, before or after it was put back, is seen by no other one.
 func TestInstancesShareWhatTheyHaveNotWritten(t *testing.T) {
 	h := newHost(t, false)

@@ -73,13 +73,19 @@ func (m *Module) Call(ctx context.Context, op int32, input []byte) (out []byte, 
 func (m *Module) With(ctx context.Context, f func(in *Instance) error) error {
 	return m.Guard(ctx, func() error {
 		in, err := m.acquire(ctx)
-		if err == nil {
-			err = f(in)
-			m.Release(in, err)
+		if err != nil {
+			return err
 		}
+		// Also where f panics: an instance that nobody gives back is missing to others, and Close waits for it.
+		err = errUnfinished
+		defer func() { m.Release(in, err) }()
+		err = f(in)
 		return err
 	})
 }
+
+// errUnfinished throws the instance of a call away that did not come back.
+var errUnfinished = errors.New("the call did not come back")
 
 // Guard runs f unless the breaker is open, and counts its faults, unless nobody waits for the call (WithAside). It is for
 // holders of leased instances; With does it by itself.
@@ -87,12 +93,16 @@ func (m *Module) Guard(ctx context.Context, f func() error) error {
 	if err := m.allowed(); err != nil {
 		return err
 	}
+	failed := true // unless f comes back
+	defer func() {
+		if (failed || m.breaker.Failing()) && Aside(ctx) {
+			m.breaker.Forget()
+		} else {
+			m.breaker.Done(failed)
+		}
+	}()
 	err := f()
-	if failed := counts(err); (failed || m.breaker.Failing()) && Aside(ctx) {
-		m.breaker.Forget()
-	} else {
-		m.breaker.Done(failed)
-	}
+	failed = counts(err)
 	return err
 }
 

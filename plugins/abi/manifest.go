@@ -47,8 +47,10 @@ type Manifest struct {
 	Version string `json:"version"`
 	// Settings: the plugin takes settings; they are passed to every instance, and
 	// the module is described again once it has them.
-	Settings bool   `json:"settings"`
-	Hooks    []Hook `json:"hooks"`
+	Settings bool `json:"settings"`
+	// SettingsSchema is the JSON schema of the settings, which package settingschema reads; nil = the plugin alone knows them.
+	SettingsSchema json.RawMessage `json:"settingsSchema"`
+	Hooks          []Hook          `json:"hooks"`
 	// Groups of pods that hooks of scheduling see the usage of; nil = none are told apart.
 	Groups *Groups `json:"groups"`
 	// Needs are the host functions that the plugin cannot do without.
@@ -139,6 +141,12 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	var errs []error
 	if len(m.Hooks) == 0 && !m.Settings {
 		errs = append(errs, errors.New("it has no hooks"))
+	}
+	if string(m.SettingsSchema) == "null" {
+		m.SettingsSchema = nil
+	}
+	if m.SettingsSchema != nil && !m.Settings {
+		errs = append(errs, errors.New("settingsSchema: the plugin takes no settings (settings: true)"))
 	}
 	if len(m.Hooks) > maxHooks {
 		return nil, fmt.Errorf("the manifest has %d hooks: at most %d are allowed", len(m.Hooks), maxHooks)

@@ -35,7 +35,12 @@ func tiny(tb testing.TB, message, body string) []byte {
 }
 
 func assemble(message, body string) ([]byte, error) {
-	manifest := `{"abi":1,"name":"tiny","version":"1","hooks":[{"op":1,"point":"admission.validate","fields":["operation"]}]}`
+	return assembleAs("", message, body)
+}
+
+// assembleAs has more in the manifest, which ends with a comma.
+func assembleAs(more, message, body string) ([]byte, error) {
+	manifest := `{"abi":1,"name":"tiny","version":"1",` + more + `"hooks":[{"op":1,"point":"admission.validate","fields":["operation"]}]}`
 	answer := fmt.Sprintf(`{"allowed":false,"message":%q}`, message)
 	esc := strings.NewReplacer(`"`, `\"`, `\`, `\\`)
 	return wat.Assemble(fmt.Sprintf(`(module
@@ -222,7 +227,17 @@ func descriptors(tb testing.TB) int {
 
 func TestAModuleThatCannotBeLoadedFailsByItsPolicy(t *testing.T) {
 	dir := t.TempDir()
+	// The module is asked nothing where the schema refuses: it traps at its settings.
+	declaring := func(more string) []byte {
+		wasm, err := assembleAs(more, "x", "(if (i32.eqz (local.get $op)) (then unreachable))")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wasm
+	}
 	for name, content := range map[string][]byte{
+		"schema": declaring(`"settings":true,"settingsSchema":{"required":["label"],"properties":{"label":{"type":"string"}}},`),
+		"noschema": declaring(`"settings":true,"settingsSchema":{"type":"text"},`), "nosettings": declaring(`"settingsSchema":{},`),
 		"garbage": []byte("hello"), "trap": tiny(t, "x", "unreachable"), "fine": tiny(t, "x", ""),
 		"loop": tiny(t, "x", "(loop $l (br $l))"),
 		"abi2": []byte(strings.Replace(string(tiny(t, "x", "")), `"abi":1`, `"abi":2`, 1)),
@@ -236,6 +251,10 @@ func TestAModuleThatCannotBeLoadedFailsByItsPolicy(t *testing.T) {
 		{"another ABI", `source: "file:abi2.wasm"`, "the module speaks ABI 2, this host speaks 1", "not loaded"},
 		{"a wrong manifest", `source: "file:lost.wasm"`, "op 0 passes settings", "not loaded"},
 		{"another digest", `source: "file:fine.wasm", digest: "sha256:` + strings.Repeat("0", 64) + `"`, "the entry pins sha256:000", "not loaded"},
+		{"settings of another type", `source: "file:schema.wasm", settings: {label: 3}`, `settings.label must be of type string`, "not loaded"},
+		{"no settings", `source: "file:schema.wasm"`, "settings.label is required", "not loaded"},
+		{"a schema that is none", `source: "file:noschema.wasm"`, `the plugin's settingsSchema: type: unknown type "text"`, "not loaded"},
+		{"a schema of no settings", `source: "file:nosettings.wasm"`, "settingsSchema: the plugin takes no settings", "not loaded"},
 		{"settings for nobody", `source: "file:fine.wasm", settings: {a: b}`, "the plugin takes none", "not loaded"},
 		{"a point that it does not have", `source: "file:fine.wasm", points: [admission.mutate, admission.validate]`, "the module has no hook for admission.mutate", "not loaded"},
 		{"a wrong condition", `source: "file:fine.wasm", match: {conditions: [{name: c, expression: "object.x ==="}]}`, `match.conditions "c"`, "not loaded"},

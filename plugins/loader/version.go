@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/abi/settingschema"
 	"github.com/wasmplane/wasmplane/plugins/foreign"
 	"github.com/wasmplane/wasmplane/plugins/foreign/celguest"
 	"github.com/wasmplane/wasmplane/plugins/host"
@@ -249,6 +250,9 @@ func (l *Loader) describe(ctx context.Context, e *manifest.Entry, mod *host.Modu
 		err = errors.New("the entry has settings, but the plugin takes none")
 	}
 	mod.Discard(first)
+	if err == nil && m.SettingsSchema != nil {
+		err = settingschema.Check(m.SettingsSchema, s.settings)
+	}
 	if err != nil {
 		return m, err
 	}

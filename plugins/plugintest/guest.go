@@ -9,6 +9,7 @@ import (
 	"log/slog"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/abi/settingschema"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
@@ -34,6 +35,9 @@ func NewGuest(ctx context.Context, h *host.Host, wasm []byte, e *manifest.Entry)
 		Funcs: hostfn.Set(e, slog.New(slog.DiscardHandler)),
 		Setup: func(ctx context.Context, in *host.Instance) error {
 			about, err := describe(ctx, in)
+			if err == nil && about.SettingsSchema != nil {
+				err = settingschema.Check(about.SettingsSchema, settings)
+			}
 			if err == nil && about.Settings {
 				_, _, err = in.StartCall(ctx, abi.OpSettings, settings)
 			}

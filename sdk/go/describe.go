@@ -43,6 +43,9 @@ func describe() []byte {
 		"abi": abiVersion, "name": p.Name, "version": p.Version,
 		"settings": p.Settings != nil, "hooks": hooks, "needs": p.Needs,
 	}
+	if p.SettingsSchema != "" {
+		manifest["settingsSchema"] = rawJSON(p.SettingsSchema)
+	}
 	if p.Groups != nil {
 		if g := p.Groups(); g != nil {
 			manifest["groups"] = g.object()

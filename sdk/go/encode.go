@@ -28,6 +28,9 @@ func (o Object) append(b []byte) []byte {
 	return append(b, '}')
 }
 
+// rawJSON is written as it is.
+type rawJSON string
+
 // JSON writes a value as JSON: an Object, a Value, or what may stand in one
 // (strings, numbers, booleans, nil, slices and maps of them).
 func JSON(v any) []byte { return appendValue(nil, v) }
@@ -37,6 +40,8 @@ func appendInt(b []byte, v int64) []byte { return strconv.AppendInt(b, v, 10) }
 // appendValue writes a value as JSON. Types that it does not know become null.
 func appendValue(b []byte, v any) []byte {
 	switch x := v.(type) {
+	case rawJSON:
+		return append(b, x...)
 	case string:
 		return appendString(b, x)
 	case bool:

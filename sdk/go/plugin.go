@@ -39,6 +39,9 @@ type Plugin struct {
 	// Settings is called with the entry's settings before anything else; an error
 	// refuses them, and with them the plugin. nil: the plugin takes no settings.
 	Settings func(settings Value) error
+	// SettingsSchema is a JSON schema of the settings, as JSON: the host holds an entry's settings against it before Settings is called, and
+	// names the field that is wrong. "" = Settings alone knows.
+	SettingsSchema string
 	// Needs are the host functions that the plugin cannot do without ("log").
 	Needs []string
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -113,7 +114,7 @@ func TestAPluginDecides(t *testing.T) {
 	fields, data := flatOf(t, "several values share their way")
 	level := ""
 	Register(Plugin{
-		Name: "test", Version: "1",
+		Name: "test", Version: "1", SettingsSchema: `{"required": ["level"]}`,
 		Settings: func(s Value) error {
 			if level = s.Get("level").String(); level == "" {
 				return errors.New("level is missing")
@@ -134,6 +135,9 @@ func TestAPluginDecides(t *testing.T) {
 		}},
 	})
 	t.Cleanup(func() { registered = nil })
+	if about := string(describe()); !strings.Contains(about, `"settingsSchema":{"required": ["level"]}`) {
+		t.Errorf("its schema is not in what it says of itself: %s", about)
+	}
 	if _, err := Try(opSettings, []byte(`{}`)); err == nil {
 		t.Error("wrong settings were taken")
 	}

@@ -126,6 +126,7 @@ var mayImport = map[string]string{
 	"plugins/abi":                   "plugins/abi/jsonpatch plugins/abi/jsonvalue",
 	"plugins/abi/jsonpatch":         "plugins/abi/jsonvalue",
 	"plugins/abi/jsonvalue":         "",
+	"plugins/abi/settingschema":     "",
 	"plugins/manifest":              "core/attempts core/config plugins/abi plugins/host plugins/rego plugins/rego/bundle",
 	"plugins/rego":                  "",
 	"plugins/rego/bundle":           "plugins/rego",

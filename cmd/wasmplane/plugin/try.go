@@ -340,6 +340,7 @@ func (a commands) showAbout(about *inspection.About) error {
 	line("digest", about.Digest)
 	line("size", fmt.Sprintf("%d bytes", about.Bytes))
 	line("settings", yes[about.Settings])
+	line("  schema", inspection.SchemaLines(about.SettingsSchema)...)
 	line("names in errors", map[bool]string{true: "functions and lines", false: "functions only"}[about.Lines && about.Names])
 	if !about.Names {
 		line("", "none: build with --debug to see them")

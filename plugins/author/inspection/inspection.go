@@ -6,7 +6,9 @@ package inspection
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,11 +37,14 @@ type About struct {
 	Names bool `json:"functionNames"`
 	Lines bool `json:"lineTable"`
 
-	Settings bool        `json:"settings"` // whether it takes any
-	Needs    []Need      `json:"needs,omitempty"`
-	Hooks    []HookAbout `json:"hooks,omitempty"`
-	Imports  []string    `json:"imports,omitempty"`
-	Exports  []string    `json:"exports,omitempty"`
+	Settings bool `json:"settings"` // whether it takes any
+	// SettingsSchema is what the module declares of them.
+	SettingsSchema json.RawMessage `json:"settingsSchema,omitempty"`
+
+	Needs   []Need      `json:"needs,omitempty"`
+	Hooks   []HookAbout `json:"hooks,omitempty"`
+	Imports []string    `json:"imports,omitempty"`
+	Exports []string    `json:"exports,omitempty"`
 	// StartUp is what compiling and the first instance took.
 	StartUp time.Duration `json:"startUpNanoseconds,omitempty"`
 	// Problem is why the module does not load by its entry; what can be read of it is there all the same.
@@ -141,7 +146,7 @@ func (a *About) describe(m *abi.Manifest, e *manifest.Entry) {
 	if m.Name != "" {
 		a.Name = m.Name
 	}
-	a.Version, a.Settings = m.Version, m.Settings
+	a.Version, a.Settings, a.SettingsSchema = m.Version, m.Settings, m.SettingsSchema
 	granted := hostfn.Set(e, nil)
 	for _, n := range m.Needs {
 		_, has := granted[n]
@@ -164,6 +169,44 @@ func (a *About) describe(m *abi.Manifest, e *manifest.Entry) {
 		}
 		a.Hooks = append(a.Hooks, about)
 	}
+}
+
+// SchemaLines are the settings that a schema names, one a line, by name: its type, whether it is required, and what it says of it.
+func SchemaLines(schema json.RawMessage) []string {
+	var o struct {
+		Required   []string `json:"required"`
+		Properties map[string]struct {
+			Type        any    `json:"type"`
+			Default     any    `json:"default"`
+			Enum        []any  `json:"enum"`
+			Description string `json:"description"`
+		} `json:"properties"`
+	}
+	if schema == nil || json.Unmarshal(schema, &o) != nil {
+		return nil
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(o.Properties)) {
+		p := o.Properties[name]
+		text := name
+		if p.Type != nil {
+			text += fmt.Sprintf(" (%v)", p.Type)
+		}
+		if slices.Contains(o.Required, name) {
+			text += ", required"
+		}
+		if p.Default != nil {
+			text += fmt.Sprintf(", default %v", p.Default)
+		}
+		if len(p.Enum) > 0 {
+			text += fmt.Sprintf(", one of %v", p.Enum)
+		}
+		if p.Description != "" {
+			text += ": " + p.Description
+		}
+		out = append(out, text)
+	}
+	return out
 }
 
 func columns(list []abi.Column) []string {

@@ -236,7 +236,7 @@ func TestAModuleThatCannotBeLoadedFailsByItsPolicy(t *testing.T) {
 		return wasm
 	}
 	for name, content := range map[string][]byte{
-		"schema": declaring(`"settings":true,"settingsSchema":{"required":["label"],"properties":{"label":{"type":"string"}}},`),
+		"schema":   declaring(`"settings":true,"settingsSchema":{"required":["label"],"properties":{"label":{"type":"string"}}},`),
 		"noschema": declaring(`"settings":true,"settingsSchema":{"type":"text"},`), "nosettings": declaring(`"settingsSchema":{},`),
 		"garbage": []byte("hello"), "trap": tiny(t, "x", "unreachable"), "fine": tiny(t, "x", ""),
 		"loop": tiny(t, "x", "(loop $l (br $l))"),

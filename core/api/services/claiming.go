@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,7 +20,6 @@ type claiming struct {
 	ctx       context.Context //nolint:containedctx // lives for one call
 	dryRun    bool
 	out       *Claims
-	dryPorts  []int32 // claimed by this dry run
 }
 
 func invalid(svc *core.Service, errs ...*field.Error) error {
@@ -116,140 +114,187 @@ func (c *claiming) changeClusterIPs(svc, old *core.Service) error {
 	return nil
 }
 
-func (c *claiming) port(wanted int32) (int32, error) {
-	var port int32
-	var err error
-	switch {
-	case c.dryRun && wanted != 0:
-		port, err = wanted, c.allocator.ports.free(c.ctx, wanted, c.dryPorts)
-		c.dryPorts = append(c.dryPorts, wanted)
-	case c.dryRun:
-		port = c.allocator.ports.guess(c.dryPorts)
-		c.dryPorts = append(c.dryPorts, port)
-	case wanted != 0:
-		port, err = wanted, c.allocator.ports.claim(c.ctx, wanted)
-	default:
-		port, err = c.allocator.ports.next(c.ctx)
+// want is a node port that a write needs.
+type want struct {
+	port int32 // 0: any
+	// given is told the port, once all of the write's wishes are granted.
+	given func(port int32)
+	// refused is what a failure means to whoever writes.
+	refused func(error) error
+}
+
+// claimPorts claims what is wanted by one write to the store: a Service may have
+// thousands of ports, each of which would be a write that others wait for.
+func (c *claiming) claimPorts(svc *core.Service, wants []want) error {
+	if len(wants) == 0 {
+		return nil
 	}
+	p := c.allocator.ports
+	if len(wants) > p.ports.Size {
+		return invalid(svc, field.Invalid(field.NewPath("spec", "ports"), len(svc.Spec.Ports),
+			fmt.Sprintf("need %d node ports, and the cluster has %d (%s)", len(wants), p.ports.Size, p.ports.String())))
+	}
+	wanted := make([]int32, len(wants))
+	for i, w := range wants {
+		wanted[i] = w.port
+	}
+	claim := p.claim
+	if c.dryRun {
+		claim = p.guess
+	}
+	ports, at, err := claim(c.ctx, wanted)
 	if err != nil {
-		return 0, err
+		return wants[at].refused(err)
 	}
 	if !c.dryRun {
-		c.out.revert = append(c.out.revert, func(ctx context.Context) error { return c.allocator.ports.release(ctx, port) })
+		c.out.revert = append(c.out.revert, func(ctx context.Context) error { return p.release(ctx, ports) })
 	}
-	return port, nil
+	for i, w := range wants {
+		w.given(ports[i])
+	}
+	return nil
 }
 
+// releasePorts gives ports back on Commit.
 func (c *claiming) releasePorts(ports ...int32) {
-	for _, p := range ports {
-		if !c.dryRun {
-			c.out.commit = append(c.out.commit, func(ctx context.Context) error { return c.allocator.ports.release(ctx, p) })
+	if !c.dryRun && len(ports) > 0 {
+		c.out.commit = append(c.out.commit, func(ctx context.Context) error { return c.allocator.ports.release(ctx, ports) })
+	}
+}
+
+// wantsOf are the node ports of a new Service. Ports of the same number (a TCP
+// and a UDP one) share a node port unless they ask for different ones.
+func wantsOf(svc *core.Service) []want {
+	asked := map[int32]int32{} // the first node port that is asked for, by the port's number
+	for _, p := range svc.Spec.Ports {
+		if p.NodePort != 0 && asked[p.Port] == 0 {
+			asked[p.Port] = p.NodePort
 		}
 	}
-}
-
-// nodePorts claims the ports of a new Service. Ports of the same number (a TCP
-// and a UDP one) share a node port unless they ask for different ones.
-func (c *claiming) nodePorts(svc *core.Service) error {
-	shared := map[int32]int32{}
+	var wants []want
+	shared := map[int32]int{} // which of wants, by the port's number
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
 		if p.NodePort == 0 && !allocatesNodePorts(svc) {
 			continue
 		}
-		switch have := shared[p.Port]; {
-		case have == 0:
-			port, err := c.nodePort(svc, i, requestedFor(p.Port, svc.Spec.Ports))
-			if err != nil {
-				return err
-			}
-			p.NodePort, shared[p.Port] = port, port
+		switch first, ok := shared[p.Port]; {
+		case !ok:
+			shared[p.Port] = len(wants)
+			wants = append(wants, wantOf(svc, i, asked[p.Port]))
 		case p.NodePort == 0:
-			p.NodePort = have
-		case p.NodePort != have:
-			if _, err := c.nodePort(svc, i, p.NodePort); err != nil {
-				return err
+			given := wants[first].given
+			wants[first].given = func(port int32) { given(port); p.NodePort = port }
+		case p.NodePort != asked[p.Port]:
+			wants = append(wants, wantOf(svc, i, p.NodePort))
+		}
+	}
+	return wants
+}
+
+func wantOf(svc *core.Service, i int, wanted int32) want {
+	return want{
+		port:  wanted,
+		given: func(port int32) { svc.Spec.Ports[i].NodePort = port },
+		refused: func(err error) error {
+			if wanted != 0 {
+				return invalid(svc, field.Invalid(field.NewPath("spec", "ports").Index(i).Child("nodePort"), wanted, err.Error()))
 			}
-		}
+			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w", err))
+		},
 	}
-	return nil
 }
 
-func (c *claiming) nodePort(svc *core.Service, i int, wanted int32) (int32, error) {
-	port, err := c.port(wanted)
-	switch {
-	case err == nil:
-		return port, nil
-	case wanted != 0:
-		return 0, invalid(svc, field.Invalid(field.NewPath("spec", "ports").Index(i).Child("nodePort"), wanted, err.Error()))
-	}
-	return 0, apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w", err))
-}
-
-func (c *claiming) changeNodePorts(svc, old *core.Service) error {
-	if exposesNodePorts(old) && !exposesNodePorts(svc) {
-		c.releasePorts(usedNodePorts(old)...)
-	}
+// newPorts claims the ports of a new Service.
+func (c *claiming) newPorts(svc *core.Service) error {
+	var wants []want
 	if exposesNodePorts(svc) {
-		if err := c.updateNodePorts(svc, old); err != nil {
-			return err
-		}
+		wants = wantsOf(svc)
+	}
+	if apiservice.NeedsHealthCheck(svc) {
+		wants = append(wants, healthCheckWant(svc))
+	}
+	return c.claimPorts(svc, wants)
+}
+
+// changePorts claims what an update of a Service adds, and releases what it takes away.
+func (c *claiming) changePorts(svc, old *core.Service) error {
+	var wants []want
+	exposed := exposesNodePorts(svc)
+	switch {
+	case exposed:
+		wants = wantsOfUpdate(svc, old)
+	case exposesNodePorts(old):
+		c.releasePorts(usedNodePorts(old)...)
 	}
 	switch needed, needs := apiservice.NeedsHealthCheck(old), apiservice.NeedsHealthCheck(svc); {
 	case !needed && needs:
-		return c.healthCheckPort(svc)
+		wants = append(wants, healthCheckWant(svc))
 	case needed && !needs:
 		c.releasePorts(old.Spec.HealthCheckNodePort)
 	}
-	return nil
+	if err := c.claimPorts(svc, wants); err != nil || !exposed {
+		return err
+	}
+	return c.releaseUnused(svc, old)
 }
 
-func (c *claiming) updateNodePorts(svc, old *core.Service) error {
-	had := usedNodePorts(old)
+func wantsOfUpdate(svc, old *core.Service) (wants []want) {
+	has := map[int32]bool{}
+	for _, port := range usedNodePorts(old) {
+		has[port] = true
+	}
+	for i := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[i]
+		switch {
+		case p.NodePort == 0 && !allocatesNodePorts(svc):
+		case p.NodePort == 0 || !has[p.NodePort]:
+			wants = append(wants, wantOf(svc, i, p.NodePort))
+			has[p.NodePort] = p.NodePort != 0
+		}
+	}
+	return wants
+}
+
+// releaseUnused gives the node ports back that only old has.
+func (c *claiming) releaseUnused(svc, old *core.Service) error {
 	type key struct {
 		protocol core.Protocol
 		port     int32
 	}
-	seen := map[key]bool{}
-	var claimed []int32
-	for i := range svc.Spec.Ports {
-		p := &svc.Spec.Ports[i]
-		if p.NodePort == 0 && !allocatesNodePorts(svc) {
+	seen, used := map[key]bool{}, map[int32]bool{}
+	for _, p := range svc.Spec.Ports {
+		if p.NodePort == 0 {
 			continue
-		}
-		if p.NodePort == 0 || !slices.Contains(had, p.NodePort) && !slices.Contains(claimed, p.NodePort) {
-			port, err := c.nodePort(svc, i, p.NodePort)
-			if err != nil {
-				return err
-			}
-			p.NodePort = port
-			claimed = append(claimed, port)
 		}
 		k := key{p.Protocol, p.NodePort}
 		if seen[k] {
 			return fmt.Errorf("duplicate nodePort: %v", k)
 		}
-		seen[k] = true
+		seen[k], used[p.NodePort] = true, true
 	}
-	for _, port := range had {
-		if !slices.Contains(usedNodePorts(svc), port) {
-			c.releasePorts(port)
+	var unused []int32
+	for _, port := range usedNodePorts(old) {
+		if !used[port] {
+			unused = append(unused, port)
 		}
 	}
+	c.releasePorts(unused...)
 	return nil
 }
 
-func (c *claiming) healthCheckPort(svc *core.Service) error {
+func healthCheckWant(svc *core.Service) want {
 	wanted := svc.Spec.HealthCheckNodePort
-	port, err := c.port(wanted)
-	if err != nil && wanted != 0 {
-		return apierrors.NewInternalError(fmt.Errorf("failed to allocate requested HealthCheck NodePort %v: %w", wanted, err))
+	return want{
+		port:  wanted,
+		given: func(port int32) { svc.Spec.HealthCheckNodePort = port },
+		refused: func(err error) error {
+			if wanted != 0 {
+				return apierrors.NewInternalError(fmt.Errorf("failed to allocate requested HealthCheck NodePort %v: %w", wanted, err))
+			}
+			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a HealthCheck NodePort %v: %w", wanted, err))
+		},
 	}
-	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("failed to allocate a HealthCheck NodePort %v: %w", port, err))
-	}
-	svc.Spec.HealthCheckNodePort = port
-	return nil
 }
 
 func exposesNodePorts(svc *core.Service) bool {
@@ -276,13 +321,4 @@ func usedNodePorts(svc *core.Service) []int32 {
 		}
 	}
 	return out
-}
-
-func requestedFor(port int32, ports []core.ServicePort) int32 {
-	for _, p := range ports {
-		if p.Port == port && p.NodePort != 0 {
-			return p.NodePort
-		}
-	}
-	return 0
 }

@@ -235,14 +235,17 @@ func keepAllocated(svc, old *core.Service) {
 }
 
 func keepNodePorts(svc, old *core.Service) {
-	asked := usedNodePorts(svc)
+	asked := map[int32]bool{}
+	for _, port := range usedNodePorts(svc) {
+		asked[port] = true
+	}
 	had := map[string]int32{}
 	for _, p := range old.Spec.Ports {
 		had[p.Name] = p.NodePort
 	}
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
-		if was := had[p.Name]; p.NodePort == 0 && !slices.Contains(asked, was) {
+		if was := had[p.Name]; p.NodePort == 0 && !asked[was] {
 			p.NodePort = was
 		}
 	}

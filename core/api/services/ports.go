@@ -44,56 +44,89 @@ func NewPortRange(first, last int, ranges Ranges) (*PortRange, error) {
 	return &PortRange{ports: utilnet.PortRange{Base: first, Size: last - first + 1}, ranges: ranges}, nil
 }
 
-func (p *PortRange) claim(ctx context.Context, port int32) error {
-	return p.ranges.Update(ctx, func(r *corev1.RangeAllocation) error {
-		return p.change(r, func(a *portallocator.PortAllocator) error { return a.Allocate(int(port)) })
-	})
-}
-
-func (p *PortRange) next(ctx context.Context) (port int32, err error) {
+// claim claims all of the wanted ports, 0 for any, by one write, or none of them. The ports are
+// in the order of the wishes. Where err is not nil, at is the wish that was not granted.
+// Wishes for a certain port go first, so that none of them is given away as any.
+func (p *PortRange) claim(ctx context.Context, wanted []int32) (ports []int32, at int, err error) {
 	err = p.ranges.Update(ctx, func(r *corev1.RangeAllocation) error {
-		return p.change(r, func(a *portallocator.PortAllocator) error {
-			n, err := a.AllocateNext()
-			port = int32(n)
-			return err
+		return p.change(r, func(a *portallocator.PortAllocator) (err error) {
+			ports = make([]int32, len(wanted))
+			for i, port := range wanted {
+				if at = i; port == 0 {
+					continue
+				}
+				if err := a.Allocate(int(port)); err != nil {
+					return err
+				}
+				ports[i] = port
+			}
+			for i, port := range wanted {
+				if at = i; port != 0 {
+					continue
+				}
+				n, err := a.AllocateNext()
+				if err != nil {
+					return err
+				}
+				ports[i] = int32(n) //nolint:gosec // a port
+			}
+			return nil
 		})
 	})
-	return port, err
+	return ports, at, err
 }
 
-func (p *PortRange) release(ctx context.Context, port int32) error {
+// release frees ports by one write.
+func (p *PortRange) release(ctx context.Context, ports []int32) error {
 	err := p.ranges.Update(ctx, func(r *corev1.RangeAllocation) error {
-		return p.change(r, func(a *portallocator.PortAllocator) error { return a.Release(int(port)) })
+		return p.change(r, func(a *portallocator.PortAllocator) error {
+			for _, port := range ports {
+				if err := a.Release(int(port)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	})
 	if err != nil {
-		return fmt.Errorf("release node port %d: %w", port, err)
+		return fmt.Errorf("release node ports %d: %w", ports, err)
 	}
 	return nil
 }
 
-// free is what claim would say, for a dry run that already "has" some ports.
-func (p *PortRange) free(ctx context.Context, port int32, has []int32) error {
+// guess is what claim would say and ports that it might give, for a dry run.
+func (p *PortRange) guess(ctx context.Context, wanted []int32) (ports []int32, at int, err error) {
 	r, err := p.ranges.Read(ctx)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	a, err := p.allocator(r)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	defer a.Destroy()
-	if a.Has(int(port)) || slices.Contains(has, port) {
-		return portallocator.ErrAllocated
+	var highest int32
+	ports = slices.Clone(wanted)
+	mine := map[int32]bool{}
+	for i, port := range wanted {
+		if port == 0 {
+			continue
+		}
+		if a.Has(int(port)) || mine[port] {
+			return nil, i, portallocator.ErrAllocated
+		}
+		mine[port], highest = true, max(highest, port)
 	}
-	return nil
-}
-
-// guess is a port that a dry run may show.
-func (p *PortRange) guess(has []int32) int32 {
-	if len(has) == 0 {
-		return 32769
+	if highest == 0 {
+		highest = 32768
 	}
-	return slices.Max(has) + 1
+	for i, port := range wanted {
+		if port == 0 {
+			highest++
+			ports[i] = highest
+		}
+	}
+	return ports, 0, nil
 }
 
 // change restores the allocator, lets do use it, and writes its state into r.

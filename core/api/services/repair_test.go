@@ -76,7 +76,7 @@ func TestClaimsOfNobodyAreFreed(t *testing.T) {
 	if err := a.wanted(t.Context(), lost, core.IPv4Protocol, "10.96.0.7", false); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.ports.claim(t.Context(), 30007); err != nil {
+	if _, _, err := a.ports.claim(t.Context(), []int32{30007}); err != nil {
 		t.Fatal(err)
 	}
 	for pass, want := range []string{"in order", "in order", "freed [30007] [10.96.0.7]", "in order"} {
@@ -97,7 +97,7 @@ func TestALateServiceKeepsItsClaims(t *testing.T) {
 	if err := a.wanted(t.Context(), late, core.IPv4Protocol, "10.96.0.7", false); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.ports.claim(t.Context(), 30007); err != nil {
+	if _, _, err := a.ports.claim(t.Context(), []int32{30007}); err != nil {
 		t.Fatal(err)
 	}
 	for range passesUnused - 1 {
@@ -139,21 +139,21 @@ func TestServicesWithoutClaimsGetThem(t *testing.T) {
 func TestAnotherRangeTakesOver(t *testing.T) {
 	a, m := newAllocator(t, "10.96.0.0/24")
 	c := &cluster{memory: m}
-	if err := a.ports.claim(t.Context(), 30007); err != nil {
+	if _, _, err := a.ports.claim(t.Context(), []int32{30007}); err != nil {
 		t.Fatal(err)
 	}
 	var err error
 	if a.ports, err = NewPortRange(31000, 31010, m); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.ports.claim(t.Context(), 31000); err == nil || !strings.Contains(err.Error(), "30000-30099") {
+	if _, _, err := a.ports.claim(t.Context(), []int32{31000}); err == nil || !strings.Contains(err.Error(), "30000-30099") {
 		t.Errorf("another range over the same claims: %v", err)
 	}
 	c.add("web", "", 31005, 30007)
 	if got := c.pass(t, NewRepair(a)); got != "claimed [31005] []" {
 		t.Error(got)
 	}
-	if err := a.ports.claim(t.Context(), 31000); err != nil {
+	if _, _, err := a.ports.claim(t.Context(), []int32{31000}); err != nil {
 		t.Error(err)
 	}
 }

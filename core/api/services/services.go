@@ -117,15 +117,7 @@ func (a *Allocator) Create(ctx context.Context, internal runtime.Object, dryRun 
 		if err := c.clusterIPs(svc); err != nil {
 			return err
 		}
-		if exposesNodePorts(svc) {
-			if err := c.nodePorts(svc); err != nil {
-				return err
-			}
-		}
-		if apiservice.NeedsHealthCheck(svc) {
-			return c.healthCheckPort(svc)
-		}
-		return nil
+		return c.newPorts(svc)
 	})
 }
 
@@ -149,7 +141,7 @@ func (a *Allocator) Update(ctx context.Context, internal, old runtime.Object, dr
 		if err := c.changeClusterIPs(svc, before); err != nil {
 			return err
 		}
-		return c.changeNodePorts(svc, before)
+		return c.changePorts(svc, before)
 	})
 }
 

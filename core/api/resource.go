@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/wasmplane/wasmplane/core/api/kindcodec"
@@ -78,6 +79,9 @@ type Resource struct {
 	// BeginDelete changes an internal object whose deletion begins, before its
 	// finalizers are looked at; nil = nothing has to be.
 	BeginDelete func(internal runtime.Object)
+	// Bound refuses an internal object that would cost too much to validate, before anything of it is;
+	// old is what it replaces, nil = nothing. A nil Bound refuses none.
+	Bound func(internal, old runtime.Object) field.ErrorList
 
 	// Custom is the behaviour of a row that is not built in; nil for all others.
 	// Of what stands above, Strategy, Subresources, Attrs and Selectable are then
@@ -97,6 +101,14 @@ type Resource struct {
 	printer      kinds.Printer            // where upstream's printers are not registered with the others
 	plainTable   bool                     // upstream prints nothing but name and age
 	asStored     atomic.Pointer[asStored] // the codec of the custom resource that was decoded last
+}
+
+// BoundOf is Bound for writes of the resource itself: subresources leave alone what is bounded.
+func (r *Resource) BoundOf(subresource string) func(internal, old runtime.Object) field.ErrorList {
+	if subresource != "" {
+		return nil
+	}
+	return r.Bound
 }
 
 // Codec is the codec of one served version, nil where the version does not serve the resource.

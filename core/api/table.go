@@ -38,6 +38,7 @@ func (w derived) build(versions []string) (*Resource, error) {
 		TTL:           w.TTL,
 		ReturnDeleted: w.ReturnDeleted,
 		BeginDelete:   w.BeginDelete,
+		Bound:         w.Bound,
 		New:           maker(w.Object),
 		NewList:       maker(w.List),
 		Subresources:  map[string]*Subresource{},

@@ -80,6 +80,50 @@ func TestWorkThatGrowsWithTheSquareIsRefused(t *testing.T) {
 	}
 }
 
+// What upstream's validation would take minutes for is refused before it, by the resources' own bounds.
+func TestValidationIsBoundedBeforehand(t *testing.T) {
+	w := newWorld(t)
+	volume := func(n int) string {
+		return `"volumes":[{"name":"v","configMap":{"name":"c","items":` + many(n, `{"key":"k","path":"p%d"}`) + `}}]`
+	}
+	compared := strings.Repeat("1 == 1 && ", 9000) + "true"
+	for _, c := range []struct {
+		group, resource, namespace, body, want string
+	}{
+		{"", "pods", "a", `{"metadata":{"name":"new"},"spec":{` + volume(20_000) + `,"containers":[{"name":"c","image":"x"}]}}`, "too many paths"},
+		{
+			"apps", "deployments", "a", `{"metadata":{"name":"new"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{` +
+				volume(20_000) + `,"containers":[{"name":"c","image":"x"}]}}}}`, "too many paths",
+		},
+		{
+			"admissionregistration.k8s.io", "validatingadmissionpolicies", "",
+			`{"metadata":{"name":"new"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["*"],"apiVersions":["*"],"operations":["*"],"resources":["x"]}]},` +
+				`"validations":[{"expression":"` + compared + `"}]}}`, "too long to be compiled",
+		},
+		{
+			"resource.k8s.io", "resourceclaims", "a", `{"metadata":{"name":"new"},"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c","selectors":` +
+				many(2001, `{"cel":{"expression":"device.driver == 'd%d'"}}`) + `}}]}}}`, "has 2001 CEL expressions",
+		},
+		{
+			"apiextensions.k8s.io", "customresourcedefinitions", "", `{"metadata":{"name":"as.example.com"},"spec":{"group":"example.com","scope":"Cluster",` +
+				`"names":{"plural":"as","kind":"A"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object",` +
+				`"x-kubernetes-validations":` + many(1001, `{"rule":"%d == 1"}`) + `}}}]}}`, "has 1001 rules",
+		},
+	} {
+		r := w.registry(t, c.group, c.resource)
+		_, err := r.Create(t.Context(), request(c.namespace, "", c.body, &metav1.CreateOptions{}))
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %.300v, want a refusal that says %q", c.resource, err, c.want)
+		}
+	}
+	pods := w.registry(t, "", "pods")
+	_, err := pods.Create(t.Context(), request("a", "", `{"metadata":{"name":"wrong"},"spec":{"containers":[{"name":"c","image":"x","env":`+
+		many(10_000, `{"name":"=%d"}`)+`}]}}`, &metav1.CreateOptions{}))
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "and 9000 more errors") {
+		t.Errorf("10,000 wrong names: %.300v", err)
+	}
+}
+
 // An object that has more than the bound from before may be changed and deleted; it
 // does not get more.
 func TestAnObjectAboveTheBoundsMayKeepWhatItHas(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
+	"github.com/wasmplane/wasmplane/core/registry/bounded"
 	"github.com/wasmplane/wasmplane/core/registry/compare"
 	"github.com/wasmplane/wasmplane/core/registry/judging"
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
@@ -198,7 +199,7 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 		return Result{}, err
 	}
 	defer claims.End(ctx)
-	if err := rest.BeforeCreate(w.strategy, ctx, internal); err != nil {
+	if err := bounded.BeforeCreate(ctx, w.strategy, w.r.res.BoundOf(w.req.Subresource), internal); err != nil {
 		return Result{}, err
 	}
 	obj.SetInternal(internal)
@@ -347,7 +348,7 @@ func (w *write) prepareUpdate(ctx context.Context, obj, old *object.Object, at o
 	if err != nil {
 		return nil, err
 	}
-	if err := rest.BeforeUpdate(w.strategy, ctx, internal, existing); err != nil {
+	if err := bounded.BeforeUpdate(ctx, w.strategy, w.r.res.BoundOf(w.req.Subresource), internal, existing); err != nil {
 		return claims, err
 	}
 	obj.SetInternal(internal)

@@ -77,6 +77,9 @@ type Row struct {
 	Printer        Printer
 	PlainTable     bool // upstream prints name and age only
 	BeginDelete    func(internal runtime.Object)
+	// Bound refuses an internal object that would cost too much to validate; old is what it
+	// replaces, nil = nothing. nil = all are validated.
+	Bound func(internal, old runtime.Object) field.ErrorList
 }
 
 // MetaAttrs are the attributes that all objects have: their labels, name and namespace.

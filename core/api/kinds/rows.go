@@ -96,8 +96,10 @@ import (
 	"k8s.io/metrics/pkg/apis/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/wasmplane/wasmplane/core/api/celcost"
 	"github.com/wasmplane/wasmplane/core/api/columns"
 	"github.com/wasmplane/wasmplane/core/api/live"
+	"github.com/wasmplane/wasmplane/core/api/podcost"
 )
 
 // Groups is the order of discovery: upstream's group priorities, the core
@@ -206,7 +208,7 @@ func coreRows() []Row {
 			ReturnDeleted: true, Subs: []*Subresource{statusOf(persistentvolume.StatusStrategy)},
 		},
 		{
-			Name: "pods", Object: &core.Pod{}, List: &core.PodList{}, Short: []string{"po"}, Categories: all,
+			Name: "pods", Object: &core.Pod{}, Bound: podcost.Check, List: &core.PodList{}, Short: []string{"po"}, Categories: all,
 			Strategy: pod.Strategy, Attrs: pod.GetAttrs, ReturnDeleted: true,
 			Fields: []string{
 				"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
@@ -226,11 +228,11 @@ func coreRows() []Row {
 			},
 		},
 		{
-			Name: "podtemplates", Object: &core.PodTemplate{}, List: &core.PodTemplateList{},
+			Name: "podtemplates", Object: &core.PodTemplate{}, Bound: podcost.Check, List: &core.PodTemplateList{},
 			Strategy: podtemplate.Strategy, ReturnDeleted: true,
 		},
 		{
-			Name: "replicationcontrollers", Object: &core.ReplicationController{}, List: &core.ReplicationControllerList{},
+			Name: "replicationcontrollers", Object: &core.ReplicationController{}, Bound: podcost.Check, List: &core.ReplicationControllerList{},
 			Short: []string{"rc"}, Categories: all, Strategy: replicationcontroller.Strategy, Prefix: "controllers",
 			Attrs: replicationcontroller.GetAttrs, Fields: []string{"status.replicas"},
 			Subs: []*Subresource{Scale(), statusOf(replicationcontroller.StatusStrategy)},
@@ -279,20 +281,23 @@ func appsRows() []Row {
 			Strategy: controllerrevision.Strategy,
 		},
 		{
-			Group: "apps", Name: "daemonsets", Object: &apps.DaemonSet{}, List: &apps.DaemonSetList{}, Short: []string{"ds"},
+			Group: "apps", Name: "daemonsets", Object: &apps.DaemonSet{}, Bound: podcost.Check, List: &apps.DaemonSetList{}, Short: []string{"ds"},
 			Categories: all, Strategy: daemonset.Strategy, Subs: []*Subresource{statusOf(daemonset.StatusStrategy)},
 		},
 		{
-			Group: "apps", Name: "deployments", Object: &apps.Deployment{}, List: &apps.DeploymentList{}, Short: []string{"deploy"},
+			Group: "apps", Name: "deployments", Object: &apps.Deployment{}, List: &apps.DeploymentList{},
+			Bound: podcost.Check, Short: []string{"deploy"},
 			Categories: all, Strategy: deployment.Strategy, Subs: []*Subresource{Scale(), statusOf(deployment.StatusStrategy)},
 		},
 		{
-			Group: "apps", Name: "replicasets", Object: &apps.ReplicaSet{}, List: &apps.ReplicaSetList{}, Short: []string{"rs"},
+			Group: "apps", Name: "replicasets", Object: &apps.ReplicaSet{}, List: &apps.ReplicaSetList{},
+			Bound: podcost.Check, Short: []string{"rs"},
 			Categories: all, Strategy: replicaset.Strategy, Attrs: replicaset.GetAttrs,
 			Subs: []*Subresource{Scale(), statusOf(replicaset.StatusStrategy)},
 		},
 		{
-			Group: "apps", Name: "statefulsets", Object: &apps.StatefulSet{}, List: &apps.StatefulSetList{}, Short: []string{"sts"},
+			Group: "apps", Name: "statefulsets", Object: &apps.StatefulSet{}, List: &apps.StatefulSetList{},
+			Bound: podcost.Check, Short: []string{"sts"},
 			Categories: all, Strategy: statefulset.Strategy, Subs: []*Subresource{Scale(), statusOf(statefulset.StatusStrategy)},
 		},
 	}
@@ -344,11 +349,11 @@ func batchRows() []Row {
 	all := []string{"all"}
 	return []Row{
 		{
-			Group: "batch", Name: "cronjobs", Object: &batch.CronJob{}, List: &batch.CronJobList{}, Short: []string{"cj"},
+			Group: "batch", Name: "cronjobs", Object: &batch.CronJob{}, Bound: podcost.Check, List: &batch.CronJobList{}, Short: []string{"cj"},
 			Categories: all, Strategy: cronjob.Strategy, Subs: []*Subresource{statusOf(cronjob.StatusStrategy)},
 		},
 		{
-			Group: "batch", Name: "jobs", Object: &batch.Job{}, List: &batch.JobList{}, Categories: all,
+			Group: "batch", Name: "jobs", Object: &batch.Job{}, Bound: podcost.Check, List: &batch.JobList{}, Categories: all,
 			Strategy: job.Strategy, Attrs: job.GetAttrs, Fields: []string{"status.successful"},
 			Subs: []*Subresource{statusOf(job.StatusStrategy)},
 		},
@@ -475,7 +480,7 @@ func admissionRows(link *live.Link) []Row {
 	return []Row{
 		{
 			Group: group, Name: "mutatingadmissionpolicies", Object: &admissionregistration.MutatingAdmissionPolicy{},
-			List: &admissionregistration.MutatingAdmissionPolicyList{}, Categories: api,
+			List: &admissionregistration.MutatingAdmissionPolicyList{}, Categories: api, Bound: celcost.Check,
 			Strategy: mutatingadmissionpolicy.NewStrategy(link, link),
 		},
 		{
@@ -485,12 +490,12 @@ func admissionRows(link *live.Link) []Row {
 		},
 		{
 			Group: group, Name: "mutatingwebhookconfigurations", Object: &admissionregistration.MutatingWebhookConfiguration{},
-			List: &admissionregistration.MutatingWebhookConfigurationList{}, Categories: api,
+			List: &admissionregistration.MutatingWebhookConfigurationList{}, Categories: api, Bound: celcost.Check,
 			Strategy: mutatingwebhookconfiguration.Strategy,
 		},
 		{
 			Group: group, Name: "validatingadmissionpolicies", Object: &admissionregistration.ValidatingAdmissionPolicy{},
-			List: &admissionregistration.ValidatingAdmissionPolicyList{}, Categories: api, Strategy: validating,
+			List: &admissionregistration.ValidatingAdmissionPolicyList{}, Categories: api, Strategy: validating, Bound: celcost.Check,
 			Subs: []*Subresource{statusOf(validatingadmissionpolicy.NewStatusStrategy(validating))},
 		},
 		{
@@ -500,7 +505,7 @@ func admissionRows(link *live.Link) []Row {
 		},
 		{
 			Group: group, Name: "validatingwebhookconfigurations", Object: &admissionregistration.ValidatingWebhookConfiguration{},
-			List: &admissionregistration.ValidatingWebhookConfigurationList{}, Categories: api,
+			List: &admissionregistration.ValidatingWebhookConfigurationList{}, Categories: api, Bound: celcost.Check,
 			Strategy: validatingwebhookconfiguration.Strategy,
 		},
 	}
@@ -514,7 +519,8 @@ func extensionRows(s Schemes) []Row {
 			Group: "apiextensions.k8s.io", Name: "customresourcedefinitions", Scheme: s.Extensions,
 			Object: &apiextensions.CustomResourceDefinition{}, List: &apiextensions.CustomResourceDefinitionList{},
 			Short: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
-			Strategy: customresourcedefinition.NewStrategy(s.Extensions), StorageVersion: "v1beta1", StorageJSON: true,
+			Strategy: celcost.Definitions(customresourcedefinition.NewStrategy(s.Extensions)), Bound: celcost.Check,
+			StorageVersion: "v1beta1", StorageJSON: true,
 			Prefix: "apiextensions.k8s.io/customresourcedefinitions", Printer: columns.Definitions, BeginDelete: cleanUpFirst,
 			Subs: []*Subresource{statusOf(updates(customresourcedefinition.NewStatusStrategy(s.Extensions)))},
 		},
@@ -601,7 +607,7 @@ func deviceRows(link *live.Link) []Row {
 	return []Row{
 		{
 			Group: group, Name: "deviceclasses", Object: &resource.DeviceClass{}, List: &resource.DeviceClassList{},
-			Strategy: deviceclass.Strategy, ReturnDeleted: true,
+			Strategy: deviceclass.Strategy, ReturnDeleted: true, Bound: celcost.Check,
 		},
 		{
 			Group: group, Name: "devicetaintrules", Object: &resource.DeviceTaintRule{}, List: &resource.DeviceTaintRuleList{},
@@ -610,12 +616,13 @@ func deviceRows(link *live.Link) []Row {
 		},
 		{
 			Group: group, Name: "resourceclaims", Object: &resource.ResourceClaim{}, List: &resource.ResourceClaimList{},
-			Strategy: claims, Attrs: resourceclaim.GetAttrs, ReturnDeleted: true,
+			Strategy: claims, Attrs: resourceclaim.GetAttrs, ReturnDeleted: true, Bound: celcost.Check,
 			Subs: []*Subresource{statusOf(resourceclaim.NewStatusStrategy(claims))},
 		},
 		{
 			Group: group, Name: "resourceclaimtemplates", Object: &resource.ResourceClaimTemplate{}, List: &resource.ResourceClaimTemplateList{},
 			Strategy: resourceclaimtemplate.NewStrategy(link.Namespaces()), Attrs: resourceclaimtemplate.GetAttrs, ReturnDeleted: true,
+			Bound: celcost.Check,
 		},
 		{
 			Group: group, Name: "resourceslices", Object: &resource.ResourceSlice{}, List: &resource.ResourceSliceList{},

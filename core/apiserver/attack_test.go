@@ -153,6 +153,11 @@ func TestPathsCannotBeReadInTwoWays(t *testing.T) {
 		"//api/v1/namespaces/ns/secrets", "/api//v1/namespaces/ns/secrets", "/api/v1/namespaces/ns//secrets", "/./api/v1/namespaces/ns/secrets",
 		"/healthz/../api/v1/namespaces/ns/secrets", "/livez/%2e%2e/api/v1/secrets", "/api/v1/namespaces/ns/secrets/",
 		"/api/v1/namespaces/ns/secrets;x", "/api/v1/namespaces/ns/secrets%00",
+		// Parameters of a segment, which some servers cut off behind those that judge the path (CVE-2026-73553).
+		"/api/v1/namespaces/ns/secrets;x=y", "/api/v1/namespaces/ns;x=y/secrets", "/api/v1;x=y/namespaces/ns/secrets", "/api;x=y/v1/namespaces/ns/secrets",
+		"/api/v1/namespaces/ns/secrets%3bx=y", "/api/v1/namespaces/ns/configmaps;/../secrets", "/api/v1/namespaces/ns/configmaps/..;x=y/secrets",
+		"/healthz/..;/api/v1/namespaces/ns/secrets", "/api/v1/namespaces/ns/configmaps%5c..%5csecrets", "/api/v1/namespaces/ns/configmaps/.%2e/secrets",
+		"/api/v1/namespaces/ns/%73ecrets;x=y", "/api/v1/namespaces/ns/configmaps%252f..%252fsecrets",
 		"/API/v1/namespaces/ns/secrets", "/api/v1/namespaces/ns%2fsecrets", "/api/v1/watch/namespaces/ns/secrets",
 		"/api/v1/proxy/namespaces/ns/secrets",
 		"https://other/api/v1/namespaces/ns/secrets", "*",
@@ -164,6 +169,68 @@ func TestPathsCannotBeReadInTwoWays(t *testing.T) {
 		if response.StatusCode == http.StatusOK && strings.Contains(body, `"SecretList"`) {
 			t.Errorf("%s: secrets came out: %s", path, body)
 		}
+	}
+}
+
+// One request is not two: where a body ends is said once, in the way that everybody behind reads it (CVE-2026-48743).
+func TestARequestIsNotReadAsTwo(t *testing.T) {
+	var mu sync.Mutex
+	second := false
+	s, _, c := connectServer(t, apiservertest.Options{Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		second = second || a.GetPath() == "/second"
+		return authz.Allow, "", nil
+	})})
+	kubelet := &spy{}
+	startNodeWith(t, c, kubelet, "pod")
+	const hidden = "GET /second HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer operator\r\n\r\n"
+	for name, tc := range map[string]struct {
+		headers []string
+		body    string
+	}{
+		"two lengths":              {[]string{"Content-Length: 0", fmt.Sprintf("Content-Length: %d", len(hidden))}, hidden},
+		"two lengths in one":       {[]string{fmt.Sprintf("Content-Length: 0, %d", len(hidden))}, hidden},
+		"a length with a sign":     {[]string{"Content-Length: +0"}, hidden},
+		"a length in hexadecimal":  {[]string{"Content-Length: 0x0"}, hidden},
+		"a length below nothing":   {[]string{"Content-Length: -1"}, hidden},
+		"an unknown coding":        {[]string{"Transfer-Encoding: xchunked"}, "0\r\n\r\n" + hidden},
+		"two codings":              {[]string{"Transfer-Encoding: chunked", "Transfer-Encoding: identity"}, "0\r\n\r\n" + hidden},
+		"a coding and another":     {[]string{"Transfer-Encoding: gzip, chunked"}, "0\r\n\r\n" + hidden},
+		"a coding behind a tab":    {[]string{"Transfer-Encoding:\tx\tchunked"}, "0\r\n\r\n" + hidden},
+		"a name with a space":      {[]string{"Transfer-Encoding : chunked", "Content-Length: 0"}, "0\r\n\r\n" + hidden},
+		"a continued line":         {[]string{"X: y", " Transfer-Encoding: chunked", "Content-Length: 0"}, "0\r\n\r\n" + hidden},
+		"a chunk of another size":  {[]string{"Transfer-Encoding: chunked"}, "0x0\r\n\r\n" + hidden},
+		"a chunk that goes around": {[]string{"Transfer-Encoding: chunked"}, "10000000000000000\r\n\r\n" + hidden},
+		"a chunk with a bare end":  {[]string{"Transfer-Encoding: chunked"}, "1;x\ny\r\n0\r\n\r\n" + hidden},
+	} {
+		for _, path := range []string{"/api/v1/namespaces/connect/configmaps", "/api/v1/nodes/node/proxy/first"} {
+			conn := dialRaw(t, s)
+			lines := append([]string{"POST " + path + " HTTP/1.1", "Host: x", "Content-Type: application/json", "Authorization: Bearer operator"}, tc.headers...)
+			if _, err := fmt.Fprint(conn, strings.Join(lines, "\r\n")+"\r\n\r\n"+tc.body+"the end\r\n\r\n"); err != nil {
+				continue // refused while it was written
+			}
+			rest, _ := io.ReadAll(conn.in) // what is no request ends the connection
+			if !strings.Contains(string(rest), "Connection: close") {
+				t.Errorf("%s at %s: the connection goes on: %s", name, path, rest)
+			}
+			mu.Lock()
+			if second || kubelet.was("/second") {
+				t.Errorf("%s at %s: what was in the body is a request", name, path)
+			}
+			second = false
+			mu.Unlock()
+		}
+	}
+	// Both a length and chunks: Go reads the chunks, and what it passes on has one of the two.
+	conn := dialRaw(t, s)
+	body := "5\r\nfirst\r\n0\r\n\r\n"
+	if _, err := fmt.Fprintf(conn, "POST /api/v1/nodes/node/proxy/both HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer operator\r\nConnection: close\r\n"+
+		"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n%s", len(body)+len(hidden), body+hidden); err != nil {
+		t.Fatal(err)
+	}
+	if rest, _ := io.ReadAll(conn.in); strings.Count(string(rest), "HTTP/1.1 ") > 1 || kubelet.was("/second") || !kubelet.was("/both") {
+		t.Errorf("a length and chunks: %s", rest)
 	}
 }
 
@@ -207,6 +274,8 @@ func TestIdentityHeadersOfThoseWhoMayNot(t *testing.T) {
 		"extra without a user":          {[]string{"Authorization: Bearer mallory", "Impersonate-Extra-Scopes: all"}, 400},
 		"an empty user with a group":    {[]string{"Authorization: Bearer mallory", "Impersonate-User:", "Impersonate-Group: system:masters"}, 400},
 		"two users":                     {[]string{"Authorization: Bearer mallory", "Impersonate-User: mallory", "Impersonate-User: admin"}, 403},
+		"a name that ends twice":        {[]string{"Authorization: Bearer mallory", "Impersonate-User: mallory\x00admin"}, 400},
+		"a group that ends twice":       {[]string{"Authorization: Bearer mallory", "Impersonate-User: mallory", "Impersonate-Group: system:masters\x00"}, 400},
 		"an extra key that is no key":   {[]string{"Authorization: Bearer mallory", "Impersonate-User: admin", "Impersonate-Extra-%zz: x"}, 400},
 		"a proxy's headers":             {[]string{"X-Remote-User: admin", "X-Remote-Group: system:masters"}, 401},
 		"a proxy's headers of a user":   {[]string{"Authorization: Bearer mallory", "X-Remote-User: admin", "X-Remote-Group: system:masters"}, 201},

@@ -174,6 +174,26 @@ func TestARenewedPoolAndAnEndedCertificateCount(t *testing.T) {
 
 // A certificate that is refused is so on the next request, though its chain was verified a
 // moment before; who registers a node is told apart.
+// A name ends where it ends, and not at a NUL (CVE-2026-47778).
+func TestANameInACertificateIsTheWholeName(t *testing.T) {
+	w := newWorld(t)
+	for _, id := range []pki.Identity{
+		{Name: "a", User: "admin\x00.example.com", Groups: []string{"system:masters\x00", "dev\x00,system:masters"}},
+		{Name: "b", User: "\x00admin", Groups: []string{"\x00system:masters"}},
+	} {
+		r := httptest.NewRequest("GET", "/api", nil)
+		w.client(t, id)(r)
+		response, ok, err := w.AuthenticateRequest(r)
+		if err != nil || !ok {
+			continue // refused altogether
+		}
+		got := response.User
+		if got.GetName() != id.User || slices.Contains(got.GetGroups(), "system:masters") || slices.Contains(got.GetGroups(), "dev") {
+			t.Errorf("%q in %q became %q in %q", id.User, id.Groups, got.GetName(), got.GetGroups())
+		}
+	}
+}
+
 func TestACertificateIsRefused(t *testing.T) {
 	w := newWorld(t)
 	refuse, registers := false, false

@@ -119,7 +119,34 @@ func judgeRunc(path, version string) *Problem {
 			Fix:  "upgrade runc: apt-get install runc",
 		}
 	}
+	if r := runcRelease.FindStringSubmatch(version); r != nil && affected(r) {
+		return &Problem{
+			What: fmt.Sprintf("%s is %s, which has CVE-2026-41579", path, m[0]),
+			Fix:  "upgrade runc to 1.3.6, 1.4.3, 1.5.0 or a newer release of these", Warning: true,
+		}
+	}
 	return nil
+}
+
+// runcRelease is a release of runc's own. Distributions add to its version, and fix
+// what is published without changing it.
+var runcRelease = regexp.MustCompile(`(?m)^runc version 1\.(\d+)\.(\d+)(?:-rc\.(\d+))?$`)
+
+// affected says whether a release of runc has CVE-2026-41579 (GHSA-xjvp-4fhw-gc47), which is
+// fixed in 1.3.6, 1.4.3 and 1.5.0-rc.3.
+func affected(release []string) bool {
+	minor, _ := strconv.Atoi(release[1]) // digits, by the expression
+	patch, _ := strconv.Atoi(release[2])
+	candidate, err := strconv.Atoi(release[3])
+	switch minor {
+	case 3:
+		return patch < 6 || patch == 6 && err == nil
+	case 4:
+		return patch < 3 || patch == 3 && err == nil
+	case 5:
+		return patch == 0 && err == nil && candidate < 3
+	}
+	return minor < 3
 }
 
 // checkFilesystem wants a file system in the kernel, or as a module that loads.

@@ -133,6 +133,10 @@ bench-hostile: ## Compile modules that ask too much, shape by shape: what each o
 	go test -count=1 -run '^TestHostileModulesAreBounded$$' -timeout 20m -v ./plugins/host/compiler | grep 'hostile_test.go'
 	go test -run '^$$' -bench '^BenchmarkBesideHostileModules$$' -benchtime 1x -timeout 60m ./plugins/host/compiler
 
+.PHONY: bench-requests
+bench-requests: build ## Send requests that ask for more than they look: what each costs the server (20 minutes). HOSTILE=TEXT: those named so.
+	HOSTILE='$(HOSTILE)' go test -run '^$$' -bench '^BenchmarkHostileRequests$$' -benchtime 1x -timeout 120m -v ./test/bench
+
 .PHONY: bench-plugins
 bench-plugins: build ## Measure plugins (5 minutes): one policy in every form, nodes, guests that burn, restarts, reloads, from an empty folder to live.
 	go test -run '^$$' -bench '^Benchmark(Decisions|Nodes|Burning)$$' -benchtime 1x -timeout 20m ./test/bench/decisions

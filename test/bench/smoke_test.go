@@ -19,6 +19,7 @@ func TestBenchSmoke(t *testing.T) {
 		"simulated":   func(t *testing.T) *report { return measureSimulated(t, 5, 20, 100*time.Millisecond) },
 		"plugins":     func(t *testing.T) *report { return measurePlugins(t, pluginWays[:2], 10) },
 		"reconcilers": func(t *testing.T) *report { return measureReconcilers(t, 3, time.Second, 2) },
+		"hostile":     func(t *testing.T) *report { return measureHostile(t, 0.01, 10) },
 		"trace":       func(t *testing.T) *report { return measureTrace(t, 100) },
 		"wasm":        func(t *testing.T) *report { return measureWasm(t, 1, 3) },
 		"http":        func(t *testing.T) *report { return measureWasmHTTP(t, 1, 500*time.Millisecond) },

@@ -154,9 +154,11 @@ func TestPathsCannotBeReadInTwoWays(t *testing.T) {
 		"/healthz/../api/v1/namespaces/ns/secrets", "/livez/%2e%2e/api/v1/secrets", "/api/v1/namespaces/ns/secrets/",
 		"/api/v1/namespaces/ns/secrets;x", "/api/v1/namespaces/ns/secrets%00",
 		// Parameters of a segment, which some servers cut off behind those that judge the path (CVE-2026-73553).
-		"/api/v1/namespaces/ns/secrets;x=y", "/api/v1/namespaces/ns;x=y/secrets", "/api/v1;x=y/namespaces/ns/secrets", "/api;x=y/v1/namespaces/ns/secrets",
+		"/api/v1/namespaces/ns/secrets;x=y", "/api/v1/namespaces/ns;x=y/secrets", "/api/v1;x=y/namespaces/ns/secrets",
+		"/api;x=y/v1/namespaces/ns/secrets",
 		"/api/v1/namespaces/ns/secrets%3bx=y", "/api/v1/namespaces/ns/configmaps;/../secrets", "/api/v1/namespaces/ns/configmaps/..;x=y/secrets",
-		"/healthz/..;/api/v1/namespaces/ns/secrets", "/api/v1/namespaces/ns/configmaps%5c..%5csecrets", "/api/v1/namespaces/ns/configmaps/.%2e/secrets",
+		"/healthz/..;/api/v1/namespaces/ns/secrets", "/api/v1/namespaces/ns/configmaps%5c..%5csecrets",
+		"/api/v1/namespaces/ns/configmaps/.%2e/secrets",
 		"/api/v1/namespaces/ns/%73ecrets;x=y", "/api/v1/namespaces/ns/configmaps%252f..%252fsecrets",
 		"/API/v1/namespaces/ns/secrets", "/api/v1/namespaces/ns%2fsecrets", "/api/v1/watch/namespaces/ns/secrets",
 		"/api/v1/proxy/namespaces/ns/secrets",
@@ -176,12 +178,13 @@ func TestPathsCannotBeReadInTwoWays(t *testing.T) {
 func TestARequestIsNotReadAsTwo(t *testing.T) {
 	var mu sync.Mutex
 	second := false
-	s, _, c := connectServer(t, apiservertest.Options{Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+	see := rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		second = second || a.GetPath() == "/second"
 		return authz.Allow, "", nil
-	})})
+	})
+	s, _, c := connectServer(t, apiservertest.Options{Authorizer: see})
 	kubelet := &spy{}
 	startNodeWith(t, c, kubelet, "pod")
 	const hidden = "GET /second HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer operator\r\n\r\n"
@@ -206,7 +209,9 @@ func TestARequestIsNotReadAsTwo(t *testing.T) {
 	} {
 		for _, path := range []string{"/api/v1/namespaces/connect/configmaps", "/api/v1/nodes/node/proxy/first"} {
 			conn := dialRaw(t, s)
-			lines := append([]string{"POST " + path + " HTTP/1.1", "Host: x", "Content-Type: application/json", "Authorization: Bearer operator"}, tc.headers...)
+			lines := append([]string{
+				"POST " + path + " HTTP/1.1", "Host: x", "Content-Type: application/json", "Authorization: Bearer operator",
+			}, tc.headers...)
 			if _, err := fmt.Fprint(conn, strings.Join(lines, "\r\n")+"\r\n\r\n"+tc.body+"the end\r\n\r\n"); err != nil {
 				continue // refused while it was written
 			}

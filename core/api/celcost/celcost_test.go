@@ -93,7 +93,8 @@ func TestDefinitionsAreBoundedBeforeTheyAreCompiled(t *testing.T) {
 		}
 		return out
 	}
-	within := func(n int, s apiextensions.JSONSchemaProps, around func(apiextensions.JSONSchemaProps) apiextensions.JSONSchemaProps) apiextensions.JSONSchemaProps {
+	type schema = apiextensions.JSONSchemaProps
+	within := func(n int, s schema, around func(schema) schema) schema {
 		for range n {
 			s = around(s)
 		}
@@ -116,13 +117,15 @@ func TestDefinitionsAreBoundedBeforeTheyAreCompiled(t *testing.T) {
 			AllOf: slices.Repeat([]apiextensions.JSONSchemaProps{one}, 400), AnyOf: slices.Repeat([]apiextensions.JSONSchemaProps{one}, 300),
 			OneOf: slices.Repeat([]apiextensions.JSONSchemaProps{one}, 300), Not: &one,
 		}, "has 1001 rules"},
-		"items": {within(500, apiextensions.JSONSchemaProps{}, func(s apiextensions.JSONSchemaProps) apiextensions.JSONSchemaProps {
-			return apiextensions.JSONSchemaProps{XValidations: one.XValidations, Items: &apiextensions.JSONSchemaPropsOrArray{Schema: &apiextensions.JSONSchemaProps{
-				XValidations: rules(2, apiextensions.ValidationRule{Rule: "true"}), AdditionalProperties: &apiextensions.JSONSchemaPropsOrBool{Schema: &s},
-			}}}
+		"items": {within(500, apiextensions.JSONSchemaProps{}, func(s schema) schema {
+			items := schema{
+				XValidations:         rules(2, apiextensions.ValidationRule{Rule: "true"}),
+				AdditionalProperties: &apiextensions.JSONSchemaPropsOrBool{Schema: &s},
+			}
+			return schema{XValidations: one.XValidations, Items: &apiextensions.JSONSchemaPropsOrArray{Schema: &items}}
 		}), "has 1500 rules"},
 		"defaults above rules": {within(50, one, func(s apiextensions.JSONSchemaProps) apiextensions.JSONSchemaProps {
-			return apiextensions.JSONSchemaProps{Default: &empty, XValidations: one.XValidations, Properties: map[string]apiextensions.JSONSchemaProps{"a": s}}
+			return schema{Default: &empty, XValidations: one.XValidations, Properties: map[string]schema{"a": s}}
 		}), "has 1376 rules"},
 		"a long rule": {apiextensions.JSONSchemaProps{XValidations: rules(1, apiextensions.ValidationRule{Rule: strings.Repeat("1 == 1 && ", 9000) + "true"})}, "too long to be compiled"},
 		"bytes":       {apiextensions.JSONSchemaProps{XValidations: rules(600, apiextensions.ValidationRule{Rule: "'" + strings.Repeat("x", 1000) + "'"})}, "have 601200 bytes"},
@@ -133,7 +136,7 @@ func TestDefinitionsAreBoundedBeforeTheyAreCompiled(t *testing.T) {
 		"as people write": {properties(200, withRule), ""},
 	} {
 		crd := definition(tc.schema)
-		for what, errs := range map[string]field.ErrorList{"create": Check(crd, nil), "update": Check(crd, definition(apiextensions.JSONSchemaProps{}))} {
+		for what, errs := range map[string]field.ErrorList{"create": Check(crd, nil), "update": Check(crd, definition(schema{}))} {
 			if tc.err == "" && len(errs) > 0 || tc.err != "" && (len(errs) != 1 || !strings.Contains(errs[0].Error(), tc.err)) {
 				t.Errorf("%s: %s: %.400v", name, what, errs)
 			}
@@ -159,14 +162,16 @@ func (c *compiler) ValidateUpdate(context.Context, runtime.Object, runtime.Objec
 func TestADefinitionThatStaysIsNotCompiledAgain(t *testing.T) {
 	c := &compiler{}
 	s := Definitions(c)
-	old := definition(apiextensions.JSONSchemaProps{Type: "object", XValidations: slices.Repeat(apiextensions.ValidationRules{{Rule: "true"}}, 5000)})
+	rules := slices.Repeat(apiextensions.ValidationRules{{Rule: "true"}}, 5000)
+	old := definition(apiextensions.JSONSchemaProps{Type: "object", XValidations: rules})
 	old.ResourceVersion = "1"
 	update := func(change func(*apiextensions.CustomResourceDefinition)) field.ErrorList {
 		next := old.DeepCopy()
 		change(next)
 		return s.ValidateUpdate(t.Context(), next, old)
 	}
-	if errs := update(func(crd *apiextensions.CustomResourceDefinition) { crd.Labels = map[string]string{"a": "b"} }); len(errs) > 0 || c.compiled != 0 {
+	errs := update(func(crd *apiextensions.CustomResourceDefinition) { crd.Labels = map[string]string{"a": "b"} })
+	if len(errs) > 0 || c.compiled != 0 {
 		t.Errorf("a label: compiled %d times, %v", c.compiled, errs)
 	}
 	if errs := update(func(crd *apiextensions.CustomResourceDefinition) { crd.Labels = map[string]string{"-": "b"} }); len(errs) == 0 {

@@ -79,8 +79,8 @@ func checkPaths(volumes []core.Volume, path *field.Path) field.ErrorList {
 	for i := range volumes {
 		n := paths(&volumes[i])
 		if left -= n * n; left < 0 {
-			return field.ErrorList{field.Forbidden(path.Index(i), fmt.Sprintf("the items and sources of this volume and those before it have too many paths, "+
-				"each of which is compared with all others of its volume: this one has %d, and a volume alone may have %d", n, MaxPaths))}
+			return field.ErrorList{field.Forbidden(path.Index(i), fmt.Sprintf("the items and sources of this volume and "+
+				"those before it have too many paths, each of which is compared with all others of its volume: this one has %d, and a volume alone may have %d", n, MaxPaths))}
 		}
 	}
 	return nil
@@ -117,11 +117,12 @@ func paths(v *core.Volume) (n int) {
 // checkUpdate refuses an update of a large pod that changes what nobody may change. Upstream
 // would, too, but for the difference between the two, which it tells.
 func checkUpdate(next, old *core.PodSpec) field.ErrorList {
-	if entries(next)+entries(old) <= maxDiffed || apiequality.Semantic.DeepEqual(next, old) || apiequality.Semantic.DeepEqual(allowed(next, old), old) {
+	same := apiequality.Semantic.DeepEqual
+	if entries(next)+entries(old) <= maxDiffed || same(next, old) || same(allowed(next, old), old) {
 		return nil
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf("pod updates may not change fields other than %s (the pod has too many "+
-		"entries in its lists to say what is changed)", strings.Join(changeable(), ",")))}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf("pod updates may not change fields other "+
+		"than %s (the pod has too many entries in its lists to say what is changed)", strings.Join(changeable(), ",")))}
 }
 
 func changeable() []string {
@@ -180,10 +181,12 @@ func entries(s *core.PodSpec) int {
 			}
 		}
 		if a.PodAffinity != nil {
-			n += len(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution) + len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+			n += len(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+			n += len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
 		}
 		if a.PodAntiAffinity != nil {
-			n += len(a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) + len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+			n += len(a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+			n += len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
 		}
 	}
 	return n

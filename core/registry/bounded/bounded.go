@@ -127,5 +127,6 @@ func told(errs field.ErrorList, left int) field.ErrorList {
 	if left == 0 || len(errs) == 0 {
 		return errs
 	}
-	return append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: errs[len(errs)-1].Field, Detail: fmt.Sprintf("and %d more errors", left)})
+	last := errs[len(errs)-1].Field
+	return append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: last, Detail: fmt.Sprintf("and %d more errors", left)})
 }

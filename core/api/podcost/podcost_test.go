@@ -29,6 +29,11 @@ func volume(n int) core.Volume {
 func TestPathsOfVolumesAreBounded(t *testing.T) {
 	source := func(s core.VolumeSource) core.PodSpec { return core.PodSpec{Volumes: []core.Volume{{VolumeSource: s}}} }
 	files := make([]core.DownwardAPIVolumeFile, MaxPaths+1)
+	several := []core.VolumeProjection{
+		{ConfigMap: &core.ConfigMapProjection{Items: items(1000)}},
+		{Secret: &core.SecretProjection{Items: items(1000)}},
+		{DownwardAPI: &core.DownwardAPIProjection{Items: files[:1000]}},
+	}
 	many := source(core.VolumeSource{ConfigMap: &core.ConfigMapVolumeSource{Items: items(MaxPaths + 1)}})
 	template := core.PodTemplateSpec{Spec: many}
 	for name, tc := range map[string]struct {
@@ -41,10 +46,7 @@ func TestPathsOfVolumesAreBounded(t *testing.T) {
 		"sources": {&core.Pod{Spec: source(core.VolumeSource{Projected: &core.ProjectedVolumeSource{
 			Sources: slices.Repeat([]core.VolumeProjection{{ServiceAccountToken: &core.ServiceAccountTokenProjection{}}}, MaxPaths/3+1),
 		}})}, "spec.volumes[0]"},
-		"items of sources": {&core.Pod{Spec: source(core.VolumeSource{Projected: &core.ProjectedVolumeSource{Sources: []core.VolumeProjection{
-			{ConfigMap: &core.ConfigMapProjection{Items: items(1000)}}, {Secret: &core.SecretProjection{Items: items(1000)}},
-			{DownwardAPI: &core.DownwardAPIProjection{Items: files[:1000]}},
-		}}})}, "spec.volumes[0]"},
+		"items of sources": {&core.Pod{Spec: source(core.VolumeSource{Projected: &core.ProjectedVolumeSource{Sources: several}})}, "spec.volumes[0]"},
 		"together":      {&core.Pod{Spec: core.PodSpec{Volumes: slices.Repeat([]core.Volume{volume(1000)}, 10)}}, "spec.volumes[9]"},
 		"a template":    {&core.PodTemplate{Template: template}, "template.spec.volumes[0]"},
 		"a controller":  {&core.ReplicationController{Spec: core.ReplicationControllerSpec{Template: &template}}, "spec.template.spec.volumes[0]"},

@@ -91,7 +91,7 @@ func TestOfManyErrorsTheFirstAreTold(t *testing.T) {
 // What is bounded is neither prepared nor validated.
 func TestABoundIsAskedBefore(t *testing.T) {
 	s := kinds{}
-	refuse := func(o, old runtime.Object) field.ErrorList {
+	refuse := func(_, old runtime.Object) field.ErrorList {
 		return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf("too much, old %t", old != nil))}
 	}
 	o := &core.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}

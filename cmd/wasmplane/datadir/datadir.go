@@ -279,20 +279,27 @@ func (d Dir) Lock() (*Lock, error) { return d.lock(d.lockFile()) }
 // API server in one directory, but there is one only.
 func (d Dir) LockNode() (*Lock, error) { return d.lock(d.nodeLock()) }
 
+// glances bounds how long others look whether a directory is used, which keeps who wants to use it from doing so.
+const glances = 2 * time.Second
+
 func (d Dir) lock(file string) (*Lock, error) {
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	done := make(chan struct{})
+	over := time.AfterFunc(glances, func() { close(done) })
+	defer over.Stop()
+	switch free, err := awaitLock(f, syscall.LOCK_EX, done); {
+	case err != nil:
+		_ = f.Close()
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	case !free:
 		pid := readPID(f)
 		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, &InUseError{Dir: d, PID: pid}
-		}
-		return nil, fmt.Errorf("lock the data directory: %w", err)
+		return nil, &InUseError{Dir: d, PID: pid}
 	}
-	if err := errors.Join(f.Truncate(0), writePID(f)); err != nil {
+	if err := writePID(f); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("lock the data directory: %w", err)
 	}
@@ -312,19 +319,22 @@ func (d Dir) Owner() (int, error) { return d.owner(d.lockFile()) }
 // NodeOwner is the process that runs the directory's node; 0 = none.
 func (d Dir) NodeOwner() (int, error) { return d.owner(d.nodeLock()) }
 
-func (d Dir) owner(file string) (int, error) {
-	l, err := d.lock(file)
-	var used *InUseError
-	if errors.As(err, &used) {
-		return used.PID, nil
-	}
+// owner looks whether a lock is held, and keeps nobody from taking it for longer than that takes.
+func (Dir) owner(file string) (int, error) {
+	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("see who has the data directory: %w", err)
 	}
-	l.Release()
+	defer func() { _ = f.Close() }()
+	switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); {
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		return readPID(f), nil
+	case err != nil:
+		return 0, fmt.Errorf("see who has the data directory: %w", err)
+	}
 	return 0, nil
 }
 
@@ -385,17 +395,26 @@ func (d Dir) awaitRelease(file string, done <-chan struct{}) error {
 		return fmt.Errorf("wait for the data directory: %w", err)
 	}
 	defer func() { _ = f.Close() }()
+	free, err := awaitLock(f, syscall.LOCK_SH, done)
+	if err == nil && !free {
+		err = fmt.Errorf("process %d still has %s", readPID(f), d)
+	}
+	return err
+}
+
+// awaitLock locks a file, or says that it is not free when done is closed.
+func awaitLock(f *os.File, how int, done <-chan struct{}) (free bool, err error) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
-		if err == nil {
-			return nil
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
+		if err == nil || !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err == nil, err
 		}
-		timer := time.NewTimer(20 * time.Millisecond)
 		select {
 		case <-done:
-			timer.Stop()
-			return fmt.Errorf("process %d still has %s", readPID(f), d)
-		case <-timer.C:
+			return false, nil
+		case <-tick.C:
 		}
 	}
 }
@@ -407,7 +426,9 @@ func readPID(f *os.File) int {
 	return pid
 }
 
+// writePID has no moment in which the file says nothing.
 func writePID(f *os.File) error {
-	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	return err
+	text := []byte(strconv.Itoa(os.Getpid()) + "\n")
+	_, err := f.WriteAt(text, 0)
+	return errors.Join(err, f.Truncate(int64(len(text))))
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,6 +38,40 @@ func TestASecondInstanceIsToldWhoHasTheDirectory(t *testing.T) {
 	if err := d.AwaitRelease(t.Context().Done()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A directory that others look at, as `status` and an upgrade do, can be taken at any moment, and nobody who looks is its owner.
+func TestWhoLooksIsNotInTheWay(t *testing.T) {
+	d, err := Open(t.TempDir(), func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if pid, err := d.Owner(); err != nil || pid != 0 && pid != os.Getpid() {
+					t.Errorf("owner %d, %v", pid, err)
+				}
+			}
+		})
+	}
+	for range 100 {
+		lock, err := d.Lock()
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		lock.Release()
+	}
+	close(done)
+	all.Wait()
 }
 
 func TestStateSurvives(t *testing.T) {

@@ -290,19 +290,20 @@ func (o Options) trial(ctx context.Context, i *instance, version string) error {
 // healthy answers the process that has the directory, if it is another one than before, has
 // become ready since and does its work.
 func (o Options) healthy(ctx context.Context, before int, version string, since time.Time) (int, error) {
-	pid, err := o.Dir.Owner()
-	if err != nil {
-		return 0, err
-	}
-	if pid == 0 || pid == before {
-		return 0, errors.New("the process has not been started anew")
-	}
+	// Who looks at the lock is in the way of a process that starts and is of a version that does not wait for it.
 	ready, err := o.Dir.ReadReady()
 	if err != nil {
 		return 0, err
 	}
-	if ready.PID != pid || ready.Since.Before(since) {
-		return 0, fmt.Errorf("process %d is not ready yet", pid)
+	if ready.PID == before || ready.Since.Before(since) {
+		return 0, errors.New("no other process is ready yet")
+	}
+	pid, err := o.Dir.Owner()
+	if err != nil {
+		return 0, err
+	}
+	if pid != ready.PID {
+		return 0, fmt.Errorf("process %d was ready, and does not run any more", ready.PID)
 	}
 	if version != "" && ready.Version != version {
 		return 0, fmt.Errorf("process %d runs wasmplane %s: who starts it takes another binary", pid, ready.Version)

@@ -11,6 +11,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/leader"
+	"github.com/wasmplane/wasmplane/core/run/memory"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/hostfn/backend"
 )
@@ -29,8 +30,13 @@ func Run(ctx context.Context, o Options, p Part, work func(ctx context.Context, 
 	if err != nil {
 		return err
 	}
-	return run.Parallel(c.serve(p), c.spans.Run, c.Plugins.Run, follow, func(ctx context.Context) error {
-		return work(ctx, c, sync.OnceFunc(func() { ready(Info{Cluster: o.Config.Cluster.Name, Server: c.Config.Host}) }))
+	started := make(chan struct{})
+	begins := memory.Startup{Ready: started, Logger: o.Logger}
+	return run.Parallel(c.serve(p), c.spans.Run, c.Plugins.Run, follow, memory.Pace, begins.Run, func(ctx context.Context) error {
+		return work(ctx, c, sync.OnceFunc(func() {
+			close(started)
+			ready(Info{Cluster: o.Config.Cluster.Name, Server: c.Config.Host})
+		}))
 	})(ctx)
 }
 

@@ -75,16 +75,32 @@ func newCluster(tb testing.TB, flags ...string) *cluster {
 // start runs `wasmplane up` and answers how long it took to be ready.
 func (c *cluster) start() time.Duration {
 	c.t.Helper()
-	if built.profiles != "" {
-		c.starts++
-		c.profiles = filepath.Join(built.profiles, fmt.Sprintf("%s-%s-%d", strings.ReplaceAll(c.t.Name(), "/", "_"), c.Name, c.starts))
-		c.Env = append(c.Env, "WASMPLANE_BENCH_PROFILE="+c.profiles) // the last one counts
-	}
+	c.profileStart()
 	took, err := c.Up(c.flags...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	return took
+}
+
+// launch runs `wasmplane up` and does not wait for it.
+func (c *cluster) launch() *harness.Process {
+	c.t.Helper()
+	c.profileStart()
+	p, err := c.Launch(c.flags...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return p
+}
+
+// profileStart has the process that is started next write its profiles to a folder of its own, where they are asked for.
+func (c *cluster) profileStart() {
+	if built.profiles != "" {
+		c.starts++
+		c.profiles = filepath.Join(built.profiles, fmt.Sprintf("%s-%s-%d", strings.ReplaceAll(c.t.Name(), "/", "_"), c.Name, c.starts))
+		c.Env = append(c.Env, "WASMPLANE_BENCH_PROFILE="+c.profiles) // the last one counts
+	}
 }
 
 // pid is that of the control plane.

@@ -15,6 +15,7 @@ func TestBenchSmoke(t *testing.T) {
 	for name, measure := range map[string]func(t *testing.T) *report{
 		"pods":        func(t *testing.T) *report { return measurePods(t, 1, 1, 2) },
 		"start":       func(t *testing.T) *report { return measureStart(t, small, 1, 50) },
+		"crash":       func(t *testing.T) *report { return measureCrash(t, 100, 2, 1) },
 		"idle":        func(t *testing.T) *report { return measureIdle(t, small, time.Second) },
 		"simulated":   func(t *testing.T) *report { return measureSimulated(t, 5, 20, 100*time.Millisecond) },
 		"plugins":     func(t *testing.T) *report { return measurePlugins(t, pluginWays[:2], 10) },

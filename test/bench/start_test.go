@@ -127,8 +127,9 @@ func awaitNodeReady(tb testing.TB, kube kubernetes.Interface) time.Duration {
 }
 
 // fill makes n objects, of the sizes and kinds that a cluster has many of: mostly
-// ConfigMaps and Secrets, and a tenth pods that wait for a node that there is not.
-func fill(tb testing.TB, kube kubernetes.Interface, n int) {
+// ConfigMaps and Secrets, and a tenth pods, which are bound to the nodes in turn; without nodes,
+// they wait for one that there is not.
+func fill(tb testing.TB, kube kubernetes.Interface, n int, nodes ...string) {
 	tb.Helper()
 	awaitAccount(tb, kube, "default")
 	work := make(chan int)
@@ -137,7 +138,7 @@ func fill(tb testing.TB, kube kubernetes.Interface, n int) {
 	for range 16 {
 		wg.Go(func() {
 			for i := range work {
-				if err := fillOne(tb.Context(), kube, i); err != nil {
+				if err := fillOne(tb.Context(), kube, i, nodes); err != nil {
 					select {
 					case errs <- err:
 					default:
@@ -158,7 +159,7 @@ func fill(tb testing.TB, kube kubernetes.Interface, n int) {
 	}
 }
 
-func fillOne(ctx context.Context, kube kubernetes.Interface, i int) error {
+func fillOne(ctx context.Context, kube kubernetes.Interface, i int, nodes []string) error {
 	meta := metav1.ObjectMeta{Name: fmt.Sprintf("bench-%d", i), Labels: map[string]string{"app": "filling"}}
 	text := map[string]string{"settings.yaml": fmt.Sprintf("number: %d\n%0700d\n", i, i)}
 	var err error
@@ -166,7 +167,11 @@ func fillOne(ctx context.Context, kube kubernetes.Interface, i int) error {
 	case 0:
 		pod := hello(meta.Name)
 		pod.Labels = meta.Labels
-		pod.Spec.NodeSelector = map[string]string{"bench": "nowhere"}
+		if len(nodes) > 0 {
+			pod.Spec.NodeName = nodes[i/10%len(nodes)]
+		} else {
+			pod.Spec.NodeSelector = map[string]string{"bench": "nowhere"}
+		}
 		_, err = kube.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
 	case 1, 2, 3:
 		_, err = kube.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: meta, StringData: text}, metav1.CreateOptions{})

@@ -135,6 +135,7 @@ func catalogue() []class {
 	var all []class
 	for _, some := range [][]class{
 		machineClasses(), limitClasses(), diskClasses(), clockClasses(), serverClasses(), networkClasses(), workerClasses(),
+		upkeepClasses(),
 	} {
 		all = append(all, some...)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"net/http"
@@ -46,6 +47,9 @@ type world struct {
 	machines []*machine
 	on       topology
 	names    string // the namespace
+	// authority is what observers with a token know of the cluster, from its beginning on.
+	authority []byte
+	bearer    string // of the observers; "": they are the administrator, with a certificate
 
 	resolver resolver // for names outside the cluster
 
@@ -122,7 +126,7 @@ func (w *world) wire(lab netlab.Lab, port string) {
 		lab.Run(m.name, "ip", "address", "add", m.address+"/24", "dev", "eth0")
 		lab.Run(m.name, "ip", "link", "set", "eth0", "up")
 		lab.Run(m.name, "ip", "route", "add", "default", "via", network+".1")
-		must(w.t, m.mount(w.cluster.Dir))
+		must(w.t, errors.Join(m.mount(w.cluster.Dir), m.linked(w.cluster.Binary, w.cluster.Dir)))
 		w.t.Cleanup(func() {
 			if err := m.remove(); err != nil {
 				w.t.Errorf("machine %s: %v", m.name, err)
@@ -138,6 +142,15 @@ func (w *world) populate(hello string) error {
 	first := w.machines[0]
 	if err := first.start(); err != nil {
 		return err
+	}
+	if w.on.workers > 0 && !w.on.clock { // whose wrong clocks tokens don't bear
+		kube, err := w.client(first)
+		if err != nil {
+			return err
+		}
+		if w.bearer, err = w.tokenFor(kube); err != nil {
+			return err
+		}
 	}
 	for _, m := range w.machines[1:] {
 		if err := w.join(m); err != nil {
@@ -159,13 +172,14 @@ func (w *world) populate(hello string) error {
 }
 
 // join has a machine become a worker, or a further server, by a token.
-func (w *world) join(m *machine) error {
-	first := w.machines[0]
-	args := []string{first.binary, "token", "create", "-q", "--data-dir", first.data}
+func (w *world) join(m *machine) error { return w.joinAt(w.first(), m) }
+
+func (w *world) joinAt(server, m *machine) error {
+	args := []string{server.binary, "token", "create", "-q", "--data-dir", server.data}
 	if m.server {
 		args = append(args, "--server")
 	}
-	token, err := first.in(args...).Output()
+	token, err := server.in(args...).Output()
 	if err != nil {
 		return fmt.Errorf("make a token: %w", err)
 	}
@@ -173,20 +187,26 @@ func (w *world) join(m *machine) error {
 	if err := os.WriteFile(file, token, 0o600); err != nil {
 		return err
 	}
-	how := []string{"join", first.address + ":" + first.port, "--token-file", file}
+	how := []string{"join", server.address + ":" + server.port, "--token-file", file}
 	if m.server {
 		how = append(how, "--server")
 	}
 	return m.start(how...)
 }
 
-// client is an administrator's at one server.
+// client is an observer's at one server.
 func (w *world) client(m *machine) (*kubernetes.Clientset, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(w.machines[0].data, "kubeconfig"))
 	if err != nil {
 		return nil, err
 	}
 	cfg.Host, cfg.ServerName, cfg.QPS = "https://"+net.JoinHostPort(m.address, m.port), "kubernetes", -1
+	if w.bearer != "" {
+		if w.authority == nil {
+			w.authority = cfg.CAData
+		}
+		cfg.BearerToken, cfg.CAData, cfg.CertData, cfg.KeyData = w.bearer, w.authority, nil, nil
+	}
 	// The connections of different clients are different ones.
 	cfg.Dial = (&net.Dialer{Timeout: tryFor}).DialContext
 	return kubernetes.NewForConfig(cfg)
@@ -572,6 +592,9 @@ func (w *world) keepLogs(dir string) error {
 	var problems []error
 	for _, m := range w.machines {
 		log, err := os.ReadFile(filepath.Join(m.data, "wasmplane.log"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // of a server that was lost, and has not come back
+		}
 		problems = append(problems, err, os.WriteFile(filepath.Join(dir, m.name+".log"), log, 0o600))
 	}
 	return errors.Join(problems...)

@@ -31,6 +31,16 @@ release-check: ## Make the release twice, in two folders, and fail where a byte 
 release-install: ## Install the package of build/release/files in a new root of Debian, start the cluster by its unit, remove it. As root.
 	test/release/install.sh build/release/files/wasmplane_*_$(shell go env GOARCH).deb
 
+# Whose clusters this tree takes over: the commits of the last releases. There is none yet, so of one day and some 300 commits before.
+FORMER ?= 2a195017f81d 7195d82753dc
+
+.PHONY: upgrades
+upgrades: build hello-image ## Build former releases (minutes each, once), and run their clusters with this tree's binary, back with theirs, and with both. FORMER="COMMITS". As root.
+	for commit in $(FORMER); do \
+	  file=$$(test/upgrades/build.sh $$commit v0.3.0 build/former) || exit 1; \
+	  WASMPLANE_FORMER=$$file WASMPLANE_BIN='$(CURDIR)/$(BINARY)' go test -count=1 -timeout $(GO_TEST_TIMEOUT) -run '^TestFormer$$' ./test/story || exit 1; \
+	done
+
 ##@ Now and then
 
 .PHONY: fmt

@@ -174,6 +174,58 @@ func TestTheTablesNameEveryFolder(t *testing.T) {
 	}
 }
 
+var (
+	heading  = regexp.MustCompile(`^#+ `)
+	pageRuns = regexp.MustCompile(`(?m)^page CLUSTER\.md '([^']+)'(?: ([0-9]+) )?`)
+	notRun   = regexp.MustCompile("^<!-- not run: (?:.*the story `([a-z]+)` .{10,}) -->$")
+)
+
+// TestCommandsOfAClusterAreRun finds for each block of CLUSTER.md a story that runs it, or the reason why none does, which names
+// the story that does something like it.
+func TestCommandsOfAClusterAreRun(t *testing.T) {
+	run := map[string]bool{}
+	stories, err := filepath.Glob(filepath.Join(root, "test", "story", "testdata", "*.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{}
+	for _, story := range stories {
+		told[strings.TrimSuffix(filepath.Base(story), ".txtar")] = true
+		b, err := os.ReadFile(story)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range pageRuns.FindAllStringSubmatch(string(b), -1) {
+			run[strings.TrimSpace(m[1]+" "+m[2])] = true
+		}
+	}
+	below, n, before, within := "", 0, "", false
+	for line := range strings.Lines(read(t, "docs/CLUSTER.md")) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case within:
+			within = !strings.HasPrefix(line, "```")
+		case line == "```sh":
+			n++
+			reason, runs := notRun.FindStringSubmatch(before), run[below] || run[fmt.Sprint(below, " ", n)]
+			switch {
+			case !runs && reason == nil:
+				t.Errorf("block %d below %q is run by no story, and nothing says why", n, below)
+			case runs && reason != nil:
+				t.Errorf("block %d below %q is run by a story, and said not to be", n, below)
+			case reason != nil && !told[reason[1]]:
+				t.Errorf("block %d below %q: there is no story %q", n, below, reason[1])
+			}
+			within = true
+		case strings.HasPrefix(line, "```"):
+			within = true
+		case heading.MatchString(line):
+			below, n = line, 0
+		}
+		before = line
+	}
+}
+
 func blocks(text, language string) (out []string) {
 	for _, b := range strings.Split(text, "```"+language+"\n")[1:] {
 		b, _, _ = strings.Cut(b, "```")

@@ -17,8 +17,10 @@
 //	start NAME 'READY' PROGRAM... start a process, wait for a line that matches READY;
 //	                              named groups of READY become variables
 //	release [-broken] VERSION FILE  this tree built as that version; -broken: one that does not work
+//	former FILE                   a former release, as v0.3.0: that of WASMPLANE_FORMER, or this tree
 //	objects BUCKET KEY SECRET CA  start an object store; OBJECTS is where it is
-//	page FILE 'HEADING' MACHINE=NAME...  do what a part of a page of docs says, on the machines that it names
+//	page FILE 'HEADING' [N] MACHINE=NAME...  do what a part of a page of docs says, or its Nth block,
+//	                              on the machines that it names
 //	crash NAME                    kill -9, and wait for the end
 //	interrupt NAME                Ctrl-C, and wait for the end
 //	kubectl ARGS, wasmplane ARGS  the binary's own

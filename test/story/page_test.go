@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -27,39 +29,60 @@ var (
 	nodeIsReady = regexp.MustCompile(`(?m)^Ready in .*$`)
 )
 
-// section answers the commands of a page's part with that heading, in the order in which a reader runs them.
-func section(page, heading string) ([]onMachine, error) {
+// block is what one block of a page has a reader type.
+type block struct {
+	where    string // the paragraph before it
+	commands []string
+}
+
+// blocksBelow are the blocks of a page's part with that heading, in its order.
+func blocksBelow(page, heading string) (all []block, err error) {
 	_, rest, found := strings.Cut("\n"+page, "\n"+heading+"\n")
 	if !found {
 		return nil, fmt.Errorf("there is no heading %q", heading)
 	}
-	var all []onMachine
-	var block []string
-	where, inside := "", false
+	var is block
+	inside, over := false, false // over: the paragraph has ended
 	for line := range strings.Lines(rest) {
 		line = strings.TrimSuffix(line, "\n")
 		switch {
 		case inside && line == "```":
-			names := whereTo.FindAllStringSubmatch(where, -1)
-			if len(names) == 0 {
-				return nil, fmt.Errorf("nothing says on which machine this runs: %s", strings.Join(block, "; "))
-			}
-			for _, name := range names {
-				for _, command := range block {
-					all = append(all, onMachine{name[1], command})
-				}
-			}
-			inside, block = false, nil
+			all, is, inside = append(all, is), block{where: is.where}, false
 		case inside:
 			if command, _, _ := strings.Cut(line, " # "); strings.TrimSpace(command) != "" {
-				block = append(block, strings.TrimSpace(command))
+				is.commands = append(is.commands, strings.TrimSpace(command))
 			}
 		case line == "```sh":
-			inside = true
+			inside, over = true, true
 		case strings.HasPrefix(line, "#"):
 			return all, nil
-		case line != "":
-			where = line
+		case line == "":
+			over = true
+		case over:
+			is.where, over = line, false
+		default:
+			is.where += " " + line
+		}
+	}
+	return all, nil
+}
+
+// section answers the commands of a page's part with that heading, in the order in which a reader runs them.
+func section(page, heading string) ([]onMachine, error) {
+	blocks, err := blocksBelow(page, heading)
+	if err != nil {
+		return nil, err
+	}
+	var all []onMachine
+	for _, b := range blocks {
+		names := whereTo.FindAllStringSubmatch(b.where, -1)
+		if len(names) == 0 {
+			return nil, fmt.Errorf("nothing says on which machine this runs: %s", strings.Join(b.commands, "; "))
+		}
+		for _, name := range names {
+			for _, command := range b.commands {
+				all = append(all, onMachine{name[1], command})
+			}
 		}
 	}
 	return all, nil
@@ -68,12 +91,20 @@ func section(page, heading string) ([]onMachine, error) {
 // page FILE 'HEADING' MACHINE=NAME... does what a part of a page of docs says, each command on the
 // machine that the page names: the one that `machines` made as NAME. The first MACHINE is the page's
 // 192.0.2.1. A command that runs a server or a worker has to become ready, and goes on under NAME.
+//
+// page FILE 'HEADING' N [-WORD=VALUE...] [-stdin=FILE] MACHINE=NAME [FIRST=NAME] does what the Nth block says, on
+// that machine, with words of it replaced; FIRST is the page's 192.0.2.1.
 func (s *stage) page(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
-		ts.Fatalf("usage: page FILE 'HEADING' MACHINE=NAME...")
+		ts.Fatalf("usage: page FILE 'HEADING' [N [-WORD=VALUE...] [-stdin=FILE]] MACHINE=NAME...")
 	}
 	text, err := os.ReadFile(filepath.Join(built.Root, "docs", args[0]))
 	ts.Check(err)
+	n, err := strconv.Atoi(args[2])
+	if err == nil {
+		s.pageBlock(ts, string(text), args[1], n, args[3:])
+		return
+	}
 	commands, err := section(string(text), args[1])
 	ts.Check(err)
 	names := map[string]string{}
@@ -88,10 +119,40 @@ func (s *stage) page(ts *testscript.TestScript, neg bool, args []string) {
 		if !known {
 			ts.Fatalf("the page has a command on %s, for which this script has no machine: %s", c.machine, c.command)
 		}
-		s.runOn(ts, name, c, strings.ReplaceAll(c.command, "192.0.2.1", ts.Getenv("ADDRESS_"+first)))
+		s.runOn(ts, name, c, strings.ReplaceAll(c.command, "192.0.2.1", ts.Getenv("ADDRESS_"+first)), nil)
 	}
 	if len(commands) == 0 {
 		ts.Fatalf("no commands below %q", args[1])
+	}
+}
+
+func (s *stage) pageBlock(ts *testscript.TestScript, text, heading string, n int, args []string) {
+	blocks, err := blocksBelow(text, heading)
+	ts.Check(err)
+	if n < 1 || n > len(blocks) {
+		ts.Fatalf("there are %d blocks below %q", len(blocks), heading)
+	}
+	var machines, words []string
+	var input []byte
+	for _, arg := range args {
+		before, after, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+		switch {
+		case strings.HasPrefix(arg, "-stdin="):
+			input = []byte(ts.ReadFile(after))
+		case strings.HasPrefix(arg, "-"):
+			words = append(words, before, after)
+		default:
+			machines = append(machines, before, after)
+		}
+	}
+	if len(machines) == 0 {
+		ts.Fatalf("name the machine")
+	}
+	machine, name, first := machines[0], machines[1], machines[len(machines)-1]
+	s.remoteShell(ts, first)
+	words = append(words, "192.0.2.1", ts.Getenv("ADDRESS_"+first), "/var/lib/wasmplane", ts.Getenv("DATA_"+name))
+	for _, command := range blocks[n-1].commands {
+		s.runOn(ts, name, onMachine{machine, command}, strings.NewReplacer(words...).Replace(command), input)
 	}
 }
 
@@ -106,7 +167,8 @@ func (s *stage) remoteShell(ts *testscript.TestScript, first string) {
 	ts.Check(os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o755))
 }
 
-func (s *stage) runOn(ts *testscript.TestScript, name string, c onMachine, command string) {
+// runOn runs a command on a machine; input is what a reader pastes.
+func (s *stage) runOn(ts *testscript.TestScript, name string, c onMachine, command string, input []byte) {
 	ts.Logf("on %s: %s", c.machine, command)
 	in := func(command string) *exec.Cmd {
 		cmd := exec.Command("nsenter", ts.Getenv("IN_"+name), "bash", "-c", command)
@@ -134,7 +196,6 @@ func (s *stage) runOn(ts *testscript.TestScript, name string, c onMachine, comma
 		return
 	}
 	// What brings a token is run first, so that the process is that of wasmplane and not a shell's.
-	var input []byte
 	if before, after, piped := strings.Cut(command, " | "); piped {
 		cmd := in(before)
 		cmd.Stderr = ts.Stderr()
@@ -153,4 +214,14 @@ func (s *stage) runOn(ts *testscript.TestScript, name string, c onMachine, comma
 		ts.Fatalf("on %s, %s: %v\n%s", c.machine, command, err, harness.Tail(p.Output.String(), 30))
 	}
 	ts.Logf("%s: %s", c.machine, said[0])
+}
+
+// The machines of a paragraph count wherever its lines break, and those of the paragraph before do not.
+func TestMachinesOfAParagraph(t *testing.T) {
+	const page = "## Part\nOn `server-9`, nothing.\n\nOn `server-1`\nand on\n`server-2`:\n\n```sh\none   # first\ntwo\n```\n\nOn `server-3`:\n```sh\nthree\n```\n## Next\n"
+	is, err := section(page, "## Part")
+	want := []onMachine{{"server-1", "one"}, {"server-1", "two"}, {"server-2", "one"}, {"server-2", "two"}, {"server-3", "three"}}
+	if err != nil || !slices.Equal(is, want) {
+		t.Errorf("%v, %v", is, err)
+	}
 }

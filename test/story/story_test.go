@@ -44,6 +44,7 @@ func TestMain(m *testing.M) {
 		"again":        serveAgain,
 		"race":         raceCreates,
 		"supervise":    serveUnit,
+		"inventory":    takeInventory,
 	})
 }
 
@@ -81,9 +82,15 @@ func prepare() (err error) {
 	return compileModule(built.Root, built.module)
 }
 
-func TestStories(t *testing.T) {
+func TestStories(t *testing.T) { tell(t, "testdata") }
+
+// TestFormer tells what becomes of a cluster that a former release has made: that of WASMPLANE_FORMER, a file
+// (`make upgrades` builds some), or by default this tree under an older version.
+func TestFormer(t *testing.T) { tell(t, filepath.Join("testdata", "former")) }
+
+func tell(t *testing.T, dir string) {
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata",
+		Dir: dir,
 		Setup: func(e *testscript.Env) error {
 			return newStage(e)
 		},
@@ -91,6 +98,7 @@ func TestStories(t *testing.T) {
 			"up":              on((*stage).up),
 			"start":           on((*stage).start),
 			"release":         on((*stage).release),
+			"former":          on((*stage).former),
 			"objects":         on((*stage).objects),
 			"ahead":           on((*stage).ahead),
 			"certauthority":   on((*stage).certauthority),

@@ -158,6 +158,7 @@ func (p *Process) AwaitLine(pattern *regexp.Regexp) ([]string, error) {
 // killed, which is an error.
 func (p *Process) End(sig os.Signal) error {
 	_ = p.cmd.Process.Signal(sig)
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // one that a test has stopped, and failed then, would not end
 	timer := time.NewTimer(endsWithin)
 	defer timer.Stop()
 	select {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
+	"github.com/wasmplane/wasmplane/core/zpages"
 )
 
 // promise is what upstream promises of one metric.
@@ -192,5 +193,19 @@ func TestHealthHasItsOwnPageOfMetrics(t *testing.T) {
 		!strings.Contains(string(body), `kubernetes_healthchecks_total{name="ping",status="success",type="readyz"}`) ||
 		strings.Contains(string(body), "apiserver_request") {
 		t.Errorf("the page says\n%s", body)
+	}
+}
+
+// What the server is and serves, and with which flags it was started, is said as upstream's says it.
+func TestStatuszAndFlagz(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{Server: func(c *apiserver.Config) { c.Flags = zpages.Flags{"listen": "127.0.0.1:1"} }})
+	api := kubernetes.NewForConfigOrDie(s.Config("jane@example.com")).Discovery().RESTClient()
+	for path, want := range map[string]string{
+		"/statusz": "/flagz /healthz /livez /metrics /readyz /statusz /version\n", "/flagz": "127.0.0.1:1\n", "/": `"/statusz"`,
+	} {
+		body, err := api.Get().AbsPath(path).DoRaw(t.Context())
+		if err != nil || !strings.Contains(string(body), want) {
+			t.Errorf("%s (%v): %q is not in\n%s", path, err, want, body)
+		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/apiserver/requestmetrics"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/profiling"
+	"github.com/wasmplane/wasmplane/core/zpages"
 )
 
 // routes is the whole map of the server. Resources have one route for each depth
@@ -43,6 +44,10 @@ func (s *Server) routes() *mux.Router {
 		get("/metrics", promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{}).ServeHTTP)
 		get("/metrics/slis", promhttp.HandlerFor(requestmetrics.SLIs(s.cfg.Gatherer), promhttp.HandlerOpts{}).ServeHTTP)
 	}
+	get(zpages.FlagsPath, zpages.FlagsPage(zpagesName, s.cfg.Flags).ServeHTTP)
+	get(zpages.StatusPath, func(w http.ResponseWriter, req *http.Request) {
+		zpages.Status(zpagesName, s.paths()).ServeHTTP(w, req) // of what is offered now
+	})
 	// Not in the index, as upstream; authorized as every path.
 	get("/debug/pprof", http.RedirectHandler(profiling.Prefix, http.StatusFound).ServeHTTP)
 	get(profiling.Prefix, profiling.Handler().ServeHTTP)
@@ -89,18 +94,26 @@ func (s *Server) routes() *mux.Router {
 	return r
 }
 
-// index lists what there is.
-func (s *Server) index(w http.ResponseWriter, req *http.Request) {
+// zpagesName is what upstream's API server calls itself on its pages.
+const zpagesName = "apiserver"
+
+// paths are what there is, sorted.
+func (s *Server) paths() []string {
 	paths := []string{
 		"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/readyz", "/version",
-		"/openid/v1/jwks", "/.well-known/openid-configuration",
+		"/openid/v1/jwks", "/.well-known/openid-configuration", zpages.FlagsPath, zpages.StatusPath,
 	}
 	paths = append(paths, s.catalogue.Paths()...)
 	for _, m := range s.cfg.Mounts {
 		paths = append(paths, m.Prefix)
 	}
 	slices.Sort(paths)
-	s.answers.JSON(w, req, answer.Format{MediaType: object.JSON, Pretty: true}, http.StatusOK, metav1.RootPaths{Paths: paths})
+	return paths
+}
+
+// index lists what there is.
+func (s *Server) index(w http.ResponseWriter, req *http.Request) {
+	s.answers.JSON(w, req, answer.Format{MediaType: object.JSON, Pretty: true}, http.StatusOK, metav1.RootPaths{Paths: s.paths()})
 }
 
 func (s *Server) version(w http.ResponseWriter, req *http.Request) {

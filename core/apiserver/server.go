@@ -45,6 +45,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/registry/action"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/zpages"
 )
 
 // Mount serves further paths, behind authentication and authorization as
@@ -110,6 +111,8 @@ type Config struct {
 	ShutdownDelay time.Duration
 
 	Metrics  prometheus.Registerer // nil = not exported
+	// Flags that the process was started with, for /flagz.
+	Flags    zpages.Flags
 	Gatherer prometheus.Gatherer   // what /metrics shows; nil = 404
 	Logger   *slog.Logger          // nil = discard
 	Tracer   oteltrace.Tracer      // nil = discard

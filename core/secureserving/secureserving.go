@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package secureserving serves the addresses of a component that is its own process:
-// /metrics and /debug/pprof/ for authorized clients, /livez, /readyz and /healthz for
+// /metrics, /metrics/slis, /statusz, /flagz and /debug/pprof/ for authorized clients, /livez, /readyz and /healthz for
 // everybody, as upstream's components do.
 //
 // It serves TLS only, unless it listens on loopback alone and is told to do
@@ -30,6 +30,7 @@ import (
 	probes "github.com/wasmplane/wasmplane/core/apiserver/health"
 	"github.com/wasmplane/wasmplane/core/profiling"
 	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/zpages"
 )
 
 // Check is one thing that has to be well.
@@ -43,6 +44,10 @@ type Check struct {
 type Config struct {
 	// Component's name, for the log.
 	Component string
+	// Upstream is what upstream calls the component, for its pages.
+	Upstream string
+	// Flags that the process was started with, for /flagz.
+	Flags zpages.Flags
 	// Listener to serve on. Required. It is closed when Run ends.
 	Listener net.Listener
 	// TLS with the serving certificate. Nil: no TLS and nobody is asked who they are;
@@ -116,20 +121,29 @@ func (s *Server) Run(ctx context.Context) error {
 // Handler of all requests.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
+	counted := zpages.NewHealth()
 	live := append([]Check{{Name: "ping", Do: func(*http.Request) error { return nil }}}, s.cfg.Live...)
-	health(mux, "healthz", live)
-	health(mux, "livez", live)
-	health(mux, "readyz", append(live[:len(live):len(live)], s.cfg.Ready...))
+	probe := prober{mux, counted}
+	probe.serve("healthz", live)
+	probe.serve("livez", live)
+	probe.serve("readyz", append(live[:len(live):len(live)], s.cfg.Ready...))
 	metrics := promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4,
 	})
 	mux.Handle("GET /metrics", s.guarded(metrics))
+	mux.Handle("GET "+zpages.SLIPath, s.guarded(counted.Handler()))
+	mux.Handle("DELETE "+zpages.SLIPath, s.guarded(counted.Handler()))
+	mux.Handle("GET "+zpages.FlagsPath, s.guarded(zpages.FlagsPage(s.cfg.Upstream, s.cfg.Flags)))
+	paths := []string{"/healthz", "/livez", "/readyz", "/metrics", zpages.FlagsPath}
 	for path, h := range s.cfg.Also {
+		paths = append(paths, path)
 		mux.Handle("GET "+path, s.guarded(h))
 	}
 	if s.cfg.TLS != nil { // without it nobody is asked who they are
+		paths = append(paths, profiling.Prefix)
 		mux.Handle("GET "+profiling.Prefix, s.guarded(profiling.Handler()))
 	}
+	mux.Handle("GET "+zpages.StatusPath, s.guarded(zpages.Status(s.cfg.Upstream, paths)))
 	mux.Handle("/", s.guarded(http.NotFoundHandler()))
 	return mux
 }
@@ -165,26 +179,38 @@ func (s *Server) guarded(h http.Handler) http.Handler {
 	})
 }
 
-// health serves checks as upstream does: "ok", a line for each with ?verbose, and
+// prober serves checks as upstream does: "ok", a line for each with ?verbose, and
 // /NAME/CHECK for one alone. Why a check fails is not told to who need not say who
 // they are.
-func health(mux *http.ServeMux, name string, checks []Check) {
+type prober struct {
+	mux     *http.ServeMux
+	counted *zpages.Health
+}
+
+func (p prober) serve(name string, checks []Check) {
 	for _, c := range checks {
-		mux.HandleFunc("GET /"+name+"/"+c.Name, func(w http.ResponseWriter, r *http.Request) { answer(w, r, name, []Check{c}, nil) })
+		p.mux.HandleFunc("GET /"+name+"/"+c.Name, func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, name, []Check{c}, nil) })
 	}
-	mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
-		answer(w, r, name, checks, r.URL.Query()["exclude"])
+	p.mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
+		p.answer(w, r, name, checks, r.URL.Query()["exclude"])
 	})
 }
 
-func answer(w http.ResponseWriter, r *http.Request, name string, checks []Check, without []string) {
+// well asks a check, and counts how it went.
+func (p prober) well(r *http.Request, probe string, c Check) bool {
+	err := c.Do(r)
+	p.counted.Checked(c.Name, probe, err)
+	return err == nil
+}
+
+func (p prober) answer(w http.ResponseWriter, r *http.Request, name string, checks []Check, without []string) {
 	var lines strings.Builder
 	failed := false
 	for _, c := range checks {
 		switch {
 		case slices.Contains(without, c.Name):
 			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.Name)
-		case c.Do(r) != nil:
+		case !p.well(r, name, c):
 			failed = true
 			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
 		default:

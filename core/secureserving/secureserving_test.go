@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/wasmplane/wasmplane/core/secureserving"
+	"github.com/wasmplane/wasmplane/core/zpages"
 )
 
 func listen(t *testing.T, addr string) net.Listener {
@@ -33,13 +35,15 @@ func listen(t *testing.T, addr string) net.Listener {
 	return l
 }
 
+var monitored = []string{"/metrics", "/metrics/slis", "/statusz", "/flagz"}
+
 // The monitor may read metrics, jane may not, and others are not known.
 func config(t *testing.T) secureserving.Config {
 	metrics := prometheus.NewRegistry()
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "things_total", Help: "Things."})
 	metrics.MustRegister(counter)
 	return secureserving.Config{
-		Component: "test", Listener: listen(t, "127.0.0.1:0"), TLS: &tls.Config{MinVersion: tls.VersionTLS12},
+		Component: "test", Upstream: "kube-test", Flags: zpages.Flags{"config": "a.yaml"}, Listener: listen(t, "127.0.0.1:0"), TLS: &tls.Config{MinVersion: tls.VersionTLS12},
 		Authenticator: authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 			switch name := r.Header.Get("Authorization"); name {
 			case "":
@@ -51,7 +55,7 @@ func config(t *testing.T) secureserving.Config {
 			}
 		}),
 		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-			if a.GetUser().GetName() == "monitor" && a.GetVerb() == "get" && a.GetPath() == "/metrics" && !a.IsResourceRequest() {
+			if a.GetUser().GetName() == "monitor" && a.GetVerb() == "get" && slices.Contains(monitored, a.GetPath()) && !a.IsResourceRequest() {
 				return authorizer.DecisionAllow, "", nil
 			}
 			if a.GetUser().GetName() == "profiler" && a.GetVerb() == "get" && strings.HasPrefix(a.GetPath(), "/debug/pprof/") {
@@ -102,6 +106,14 @@ func TestMetricsAreForWhoMay(t *testing.T) {
 		{"GET", "/metrics", "unlucky", 403},
 		{"GET", "/metrics", "monitor", 200},
 		{"DELETE", "/metrics", "monitor", 403},
+		{"GET", "/statusz", "", 401},
+		{"GET", "/statusz", "jane", 403},
+		{"GET", "/statusz", "monitor", 200},
+		{"GET", "/flagz", "jane", 403},
+		{"GET", "/flagz", "monitor", 200},
+		{"GET", "/metrics/slis", "jane", 403},
+		{"GET", "/metrics/slis", "monitor", 200},
+		{"DELETE", "/metrics/slis", "monitor", 403},
 		{"GET", "/debug/pprof/", "", 401},
 		{"GET", "/debug/pprof/", "monitor", 403},
 		{"GET", "/debug/pprof/heap", "", 401},
@@ -124,6 +136,40 @@ func TestMetricsAreForWhoMay(t *testing.T) {
 		}
 		if c.code == 200 && c.path == "/metrics" && !strings.Contains(w.Body.String(), "things_total 0") {
 			t.Errorf("metrics: %s", w.Body)
+		}
+	}
+}
+
+// TestPagesOfUpstream: what the component is, with which flags it was started, and how its checks went.
+func TestPagesOfUpstream(t *testing.T) {
+	cfg := config(t)
+	cfg.Ready = []secureserving.Check{{Name: "informers", Do: func(*http.Request) error { return errors.New("not yet") }}}
+	s, err := secureserving.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := s.Handler()
+	get := func(path string) string {
+		t.Helper()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+		r.Header.Set("Authorization", "Bearer monitor")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Body.String()
+	}
+	get("/readyz")
+	for path, want := range map[string][]string{
+		"/statusz": {"\nkube-test statusz\n", "/debug /flagz /healthz /livez /metrics /readyz /statusz\n"},
+		"/flagz":   {"\nkube-test flagz\n", "a.yaml\n"},
+		"/metrics/slis": {
+			`kubernetes_healthcheck{name="ping",type="readyz"} 1`,
+			`kubernetes_healthchecks_total{name="informers",status="error",type="readyz"} 1`, "process_start_time_seconds",
+		},
+	} {
+		for _, w := range want {
+			if got := get(path); !strings.Contains(got, w) {
+				t.Errorf("%s: %q is not in\n%s", path, w, got)
+			}
 		}
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/simulation"
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/zpages"
 )
 
 // Version of this build, set by the linker.
@@ -162,10 +163,20 @@ func isGroup(c *cobra.Command) {
 type settings struct {
 	*shell.Access
 	file, logLevel, format string
+	flags                  *pflag.FlagSet // all of the command
+}
+
+// values of the command's flags, by which the process was started.
+func (s *settings) values() zpages.Flags {
+	out := zpages.Flags{}
+	if s.flags != nil {
+		s.flags.VisitAll(func(f *pflag.Flag) { out[f.Name] = f.Value.String() })
+	}
+	return out
 }
 
 func (a *app) addSettings(f *pflag.FlagSet, s *settings) {
-	s.Access = a.DataDir(f)
+	s.Access, s.flags = a.DataDir(f), f
 	f.StringVar(&s.file, "config", "", "configuration `FILE`; configs/ has commented ones")
 	f.StringVar(&s.logLevel, "log-level", "info", "least `LEVEL` of what is logged: debug, info, warn or error")
 	f.StringVar(&s.format, "log-format", "text", "`FORMAT` of the log: text or json")

@@ -132,7 +132,7 @@ func (a *app) runWith(c *cobra.Command, s *settings, kubeconfig string,
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
 	options := wire.Options{
-		Config: cfg, Dir: dir, Logger: logger, Version: Version, Kubeconfig: kubeconfig,
+		Config: cfg, Dir: dir, Logger: logger, Version: Version, Kubeconfig: kubeconfig, Flags: s.values(),
 	}
 	more(&options)
 	return component(c.Context(), options, func(wire.Info) { logger.Info("ready", "component", c.Name()) })

@@ -130,7 +130,7 @@ func (a *app) foreground(ctx context.Context, cfg *config.Configuration, s *sett
 	defer p.Stop()
 	defer caller.Close()
 	err = work(ctx, wire.Options{
-		Config: cfg, Dir: dir, Logger: logger, Progress: p.Report, Note: p.PrintLine, Version: Version,
+		Config: cfg, Dir: dir, Logger: logger, Progress: p.Report, Note: p.PrintLine, Version: Version, Flags: s.values(),
 	}, func(i wire.Info) {
 		if err := dir.WriteReady(Version); err != nil {
 			logger.WarnContext(ctx, "an upgrade would not learn that this process is ready", "error", err)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/version"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -280,7 +282,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	}
 	held.Changed(volumes.Changed)
 	measured := podmetrics.New()
-	door, err := n.door(ctx, set.Kube, prometheus.Gatherers{measured.Gatherer(), volumes.Metrics()}, rt != nil)
+	door, err := n.door(ctx, set.Kube, prometheus.Gatherers{measured.Gatherer(), volumes.Metrics(), drivers.Metrics(), ofProcess}, rt != nil)
 	if err != nil {
 		return err
 	}
@@ -471,9 +473,20 @@ func (n *Node) door(ctx context.Context, kube kubernetes.Interface, measured pro
 	}
 	return kubeletserver.New(kubeletserver.Config{
 		Listener: listener, TLS: n.serving.TLS, Authenticator: authenticate, Authorizer: authorize, Logger: n.component.Options.Logger,
-		Metrics: measured, SandboxImage: image,
+		Metrics: measured, SandboxImage: image, Flags: n.component.Options.Flags,
 	})
 }
+
+// ofProcess are the metrics of the process and of its clients, which upstream's kubelet has beside its own. Others of the
+// default registry are of parts that share the process.
+var ofProcess = prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+	all, err := legacyregistry.DefaultGatherer.Gather() // what could be read, though another could not
+	return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool {
+		return !slices.ContainsFunc([]string{"go_", "process_", "rest_client_", "kubernetes_build_info"}, func(prefix string) bool {
+			return strings.HasPrefix(f.GetName(), prefix)
+		})
+	}), err
+})
 
 func listenKubelet(ctx context.Context, c *config.Configuration) (net.Listener, error) {
 	var lc net.ListenConfig

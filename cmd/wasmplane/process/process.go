@@ -21,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/zpages"
 )
 
 // Options of a process.
@@ -34,6 +35,8 @@ type Options struct {
 	ToPods dial.Through
 	// Version of wasmplane itself.
 	Version string
+	// Flags that the process was started with.
+	Flags zpages.Flags
 	// Kubeconfig is the identity of a component that runs by itself.
 	Kubeconfig string
 	// API is that identity where no kubeconfig has it; nil = Kubeconfig does.

@@ -81,7 +81,7 @@ func Roots(c *rest.Config) (func() *x509.CertPool, error) {
 
 func (c *Component) metricsServer(p Part, s config.Serving, listener net.Listener) (*secureserving.Server, error) {
 	conf := secureserving.Config{
-		Component: p.Name, Listener: listener, Logger: c.Options.Logger,
+		Component: p.Name, Upstream: p.upstream, Flags: c.Options.Flags, Listener: listener, Logger: c.Options.Logger,
 		Gatherer: prometheus.Gatherers{c.Metrics, legacyregistry.DefaultGatherer},
 	}
 	if p.also != nil {

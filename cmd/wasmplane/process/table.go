@@ -27,6 +27,8 @@ type Part struct {
 	// customary one of upstream's component. Nil: nowhere, or at a server that it has anyway.
 	serving func(*config.Configuration) config.Serving
 	port    string
+	// upstream is what upstream calls it.
+	upstream string
 	// open: metrics are for this machine, and nobody is asked who they are: its identity
 	// may not ask the API.
 	open bool
@@ -48,7 +50,7 @@ var Parts = struct{ APIServer, Scheduler, Controllers, Kubelet, Proxy, DNS, Webh
 	APIServer: Part{Name: "apiserver", points: []string{"admission.", "authorization", "customresource."}, reports: true},
 	Scheduler: Part{
 		Name: "scheduler", Identity: fixed(pki.Scheduler()),
-		serving: func(c *config.Configuration) config.Serving { return c.Scheduler.Serving }, port: "10259",
+		serving: func(c *config.Configuration) config.Serving { return c.Scheduler.Serving }, port: "10259", upstream: "kube-scheduler",
 		readyCheck: "sched-handler-sync", points: []string{"scheduling."}, reports: true,
 		also: func(c *Component) map[string]http.HandlerFunc {
 			return map[string]http.HandlerFunc{podrequests.Path: podrequests.Handler(c.pods).ServeHTTP}
@@ -56,7 +58,7 @@ var Parts = struct{ APIServer, Scheduler, Controllers, Kubelet, Proxy, DNS, Webh
 	},
 	Controllers: Part{
 		Name: "controllers", Identity: fixed(pki.ControllerManager()),
-		serving: func(c *config.Configuration) config.Serving { return c.Controllers.Serving }, port: "10257",
+		serving: func(c *config.Configuration) config.Serving { return c.Controllers.Serving }, port: "10257", upstream: "kube-controller-manager",
 		points: []string{"reconcile"}, reports: true,
 	},
 	Kubelet: Part{
@@ -65,7 +67,7 @@ var Parts = struct{ APIServer, Scheduler, Controllers, Kubelet, Proxy, DNS, Webh
 	},
 	Proxy: Part{
 		Name: "proxy", Identity: fixed(pki.Proxy()),
-		serving: func(c *config.Configuration) config.Serving { return config.Serving{Listen: c.Proxy.MetricsListen} }, port: "10249",
+		serving: func(c *config.Configuration) config.Serving { return config.Serving{Listen: c.Proxy.MetricsListen} }, port: "10249", upstream: "kube-proxy",
 		open: true, also: func(*Component) map[string]http.HandlerFunc {
 			return map[string]http.HandlerFunc{"/proxyMode": proxy.Mode}
 		},

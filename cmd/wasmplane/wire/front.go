@@ -94,6 +94,7 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 		Checks:    checks,
 		Metrics:   b.metrics,
 		Gatherer:  prometheus.Gatherers{b.metrics, legacyregistry.DefaultGatherer},
+		Flags:     b.Options.Flags,
 		Logger:    b.Options.Logger,
 		Tracer:    tracer,
 	})

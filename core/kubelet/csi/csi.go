@@ -25,6 +25,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -65,6 +66,7 @@ type Node struct {
 	inUse    inUse
 	stats    measured
 	nudged   chan struct{}
+	metrics  *prometheus.Registry
 }
 
 // New makes the CSI side of a node; Run runs it.
@@ -84,11 +86,16 @@ func New(cfg Config) (*Node, error) {
 		}
 	}
 	cfg.RootDir = filepath.Clean(cfg.RootDir)
-	n := &Node{cfg: cfg, tokens: podidentity.NewTokens(cfg.Client), nudged: make(chan struct{}, 1), events: record.NewBroadcaster()}
+	n := &Node{cfg: cfg, tokens: podidentity.NewTokens(cfg.Client), nudged: make(chan struct{}, 1), events: record.NewBroadcaster(),
+		metrics: prometheus.NewRegistry()}
 	n.rec = n.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: cfg.NodeName})
 	n.registry = newRegistry(cfg, n.nudge)
+	n.metrics.MustRegister(n.registry.took) // alone in it
 	return n, nil
 }
+
+// Metrics of the drivers, under upstream's names.
+func (n *Node) Metrics() prometheus.Gatherer { return n.metrics }
 
 // Run makes the node's CSINode, and takes down what no pod uses any more, until ctx ends.
 // Volumes stay mounted then. Drivers register by way of a pluginwatch.Watcher.

@@ -326,6 +326,9 @@ volume_manager_total_volumes{plugin_name="kubernetes.io/csi:`+driverName+`",stat
 `), "volume_manager_total_volumes"); err != nil {
 		t.Error(err)
 	}
+	if n, err := testutil.GatherAndCount(w.node.Metrics(), "csi_operations_seconds"); err != nil || n < 2 {
+		t.Errorf("%d kinds of calls are measured (%v)", n, err)
+	}
 	if n := len(w.driver.Calls("NodeStageVolume")); n != 1 {
 		t.Errorf("staged %d times", n)
 	}

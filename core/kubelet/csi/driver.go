@@ -9,6 +9,7 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -20,6 +21,15 @@ type driver struct {
 	name     string
 	endpoint string
 	timeout  time.Duration
+	took     *prometheus.HistogramVec
+}
+
+// operations are the calls of drivers, how long they took and what was answered, under upstream's names.
+func operations() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "csi_operations_seconds", Help: "How long CSI drivers took to answer, by the code of the answer.",
+		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}, // upstream's
+	}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"})
 }
 
 // ask makes one call of the driver's node service, within its deadline.
@@ -33,7 +43,10 @@ func ask[A any](ctx context.Context, d *driver, what string, call func(context.C
 	defer c.Close()
 	bounded, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
+	began := time.Now()
 	answer, err = call(bounded, spec.NewNodeClient(c))
+	d.took.WithLabelValues(d.name, "/"+spec.Node_ServiceDesc.ServiceName+"/"+what, status.Code(err).String(), "false").
+		Observe(time.Since(began).Seconds())
 	if err == nil || ctx.Err() != nil {
 		return answer, err
 	}

@@ -13,6 +13,8 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -20,6 +22,7 @@ import (
 // registry knows the drivers that have registered.
 type registry struct {
 	cfg     Config
+	took    *prometheus.HistogramVec
 	changed func() // called when a driver has come
 	// announced is closed once there is a CSINode.
 	announced chan struct{}
@@ -30,7 +33,10 @@ type registry struct {
 }
 
 func newRegistry(cfg Config, changed func()) *registry {
-	return &registry{cfg: cfg, changed: changed, announced: make(chan struct{}), drivers: map[string]*driver{}, holder: map[string]string{}}
+	return &registry{
+		cfg: cfg, took: operations(), changed: changed, announced: make(chan struct{}), drivers: map[string]*driver{},
+		holder: map[string]string{},
+	}
 }
 
 // driver by its name.
@@ -89,7 +95,7 @@ func (r *registry) examine(p pluginwatch.Plugin) (*driver, error) {
 	if !slices.ContainsFunc(p.Versions, one) {
 		return nil, fmt.Errorf("CSI driver %s supports the versions %v, and this node versions 1.x", p.Name, p.Versions)
 	}
-	return &driver{name: p.Name, endpoint: p.Endpoint, timeout: r.cfg.Timeout}, nil
+	return &driver{name: p.Name, endpoint: p.Endpoint, timeout: r.cfg.Timeout, took: r.took}, nil
 }
 
 // accept learns what the driver is on this node and makes it known.

@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +35,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
 	"github.com/wasmplane/wasmplane/core/kubelet/reach"
 	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/zpages"
 )
 
 // Node is a kubelet as the server sees it.
@@ -65,6 +67,8 @@ type Config struct {
 	Logger        *slog.Logger
 	// Metrics of the kubelets, beside what the server counts of their pods; nil: none.
 	Metrics prometheus.Gatherer
+	// Flags that the process was started with, for /flagz.
+	Flags zpages.Flags
 	// SandboxImage is the image that sandboxes have; empty: it is not known.
 	SandboxImage string
 	// BodyTimeout is how long a body may take whose sender is not known yet, or may
@@ -81,6 +85,7 @@ type Server struct {
 	nodes  map[string]Node
 	before map[string]usage // of nodes, when a summary was asked for
 
+	health   *zpages.Health
 	queries  chan struct{} // of machines' logs, that are being answered
 	counting chan struct{} // has the one who reads cgroups
 }
@@ -97,7 +102,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.BodyTimeout = 30 * time.Second
 	}
 	s := &Server{
-		cfg: cfg, nodes: map[string]Node{}, before: map[string]usage{},
+		cfg: cfg, nodes: map[string]Node{}, before: map[string]usage{}, health: zpages.NewHealth(),
 		queries: make(chan struct{}, mostQueries), counting: make(chan struct{}, 1),
 	}
 	if a, ok := cfg.Listener.Addr().(*net.TCPAddr); ok {
@@ -155,7 +160,10 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	// Each route says which part of the node it needs the right to.
+	var paths []string
 	route := func(pattern, part string, h http.HandlerFunc) {
+		_, path, _ := strings.Cut(pattern, " ")
+		paths = append(paths, path)
 		mux.HandleFunc(pattern, s.guarded(part, h))
 	}
 	route("GET /containerLogs/{namespace}/{pod}/{container}", "proxy", s.logs)
@@ -179,9 +187,13 @@ func (s *Server) Handler() http.Handler {
 	route("GET /metrics/cadvisor", "metrics", s.cadvisorMetrics)
 	route("GET /metrics/probes", "metrics", s.probeMetrics)
 	route("POST "+reach.Path, "proxy", s.reach)
+	route("GET "+zpages.SLIPath, "metrics", s.health.Handler().ServeHTTP)
+	route("DELETE "+zpages.SLIPath, "metrics", s.health.Handler().ServeHTTP)
 	route("GET /configz", "configz", s.configz)
+	route("GET "+zpages.FlagsPath, "configz", zpages.FlagsPage("kubelet", s.cfg.Flags).ServeHTTP)
 	route("GET /healthz", "healthz", s.healthz)
 	route("GET /healthz/{what}", "healthz", s.healthz)
+	route("GET "+zpages.StatusPath, "statusz", zpages.Status("kubelet", paths).ServeHTTP) // after all that it lists
 	route("/", "proxy", func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) })
 	return mux
 }

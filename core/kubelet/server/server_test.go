@@ -35,6 +35,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/server"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
+	"github.com/wasmplane/wasmplane/core/zpages"
 )
 
 // runtime is the part of an engine that the server asks.
@@ -209,6 +210,7 @@ func start(t *testing.T) *world {
 	s, err := server.New(server.Config{
 		Listener: l, TLS: &tls.Config{Certificates: certs.TLS.Certificates}, Authenticator: users{}, Authorizer: authorizer.AuthorizerFunc(may),
 		Metrics: podmetrics.New().Gatherer(), BodyTimeout: 300 * time.Millisecond, SandboxImage: "pause:1",
+		Flags: zpages.Flags{"log-level": "info"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -545,5 +547,39 @@ func TestWhatANodeReachesIsForWhoMayRunCommands(t *testing.T) {
 				t.Errorf("%d %s; want %d %s", code, answer, c.code, c.answer)
 			}
 		})
+	}
+}
+
+// TestPagesOfUpstream: each for whoever has upstream's right to it, or the right to all of the node.
+func TestPagesOfUpstream(t *testing.T) {
+	w := start(t)
+	if code, body := w.do("get/healthz/n1", http.MethodGet, "/healthz"); code != http.StatusOK {
+		t.Fatalf("healthz: %d %s", code, body)
+	}
+	for path, c := range map[string]struct{ right, other, want string }{
+		"/statusz":      {"get/statusz/n1", "get/configz/n1", "kubelet statusz"},
+		"/flagz":        {"get/configz/n1", "get/statusz/n1", "info"},
+		"/metrics/slis": {"get/metrics/n1", "get/statusz/n1", `kubernetes_healthcheck{name="container-runtime",type="healthz"} 1`},
+	} {
+		for _, as := range []string{c.right, "get/proxy/n1"} {
+			if code, body := w.do(as, http.MethodGet, path); code != http.StatusOK || !strings.Contains(body, c.want) {
+				t.Errorf("%s as %s: %d %s", path, as, code, body)
+			}
+		}
+		if code, _ := w.do(c.other, http.MethodGet, path); code != http.StatusForbidden {
+			t.Errorf("%s as %s: %d", path, c.other, code)
+		}
+	}
+	if _, body := w.do("admin", http.MethodGet, "/statusz"); !strings.Contains(body, "/stats") || !strings.Contains(body, "/flagz") {
+		t.Errorf("paths: %s", body)
+	}
+	if code, _ := w.do("get/metrics/n1", http.MethodDelete, "/metrics/slis"); code != http.StatusForbidden {
+		t.Errorf("reset by a reader: %d", code)
+	}
+	if code, _ := w.do("delete/metrics/n1", http.MethodDelete, "/metrics/slis"); code != http.StatusOK {
+		t.Errorf("reset: %d", code)
+	}
+	if _, body := w.do("admin", http.MethodGet, "/metrics/slis"); strings.Contains(body, "kubernetes_healthcheck{") {
+		t.Errorf("reset, there is %s", body)
 	}
 }

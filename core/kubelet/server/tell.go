@@ -75,7 +75,9 @@ func (s *Server) configz(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	for _, n := range s.chosen(r) {
-		if err := n.Runtime().Ready(r.Context()); err != nil {
+		err := n.Runtime().Ready(r.Context())
+		s.health.Checked("container-runtime", "healthz", err)
+		if err != nil {
 			http.Error(w, fmt.Sprintf("node %s: container runtime is not ready: %v", n.NodeName(), err), http.StatusInternalServerError)
 			return
 		}

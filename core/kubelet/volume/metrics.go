@@ -6,8 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // States of a volume, by upstream's names: what the node's pods want, and what is set up for them.
@@ -19,6 +21,32 @@ const (
 var totalVolumes = prometheus.NewDesc("volume_manager_total_volumes",
 	"Volumes that pods of the node want (desired) and that are set up (actual).",
 	[]string{"plugin_name", "state"}, nil)
+
+// What is done with volumes, by upstream's names.
+const (
+	mounting   = "volume_mount"
+	unmounting = "volume_unmount"
+)
+
+// operations are what was done with volumes, how long that took, and how it ended.
+func operations() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "storage_operation_duration_seconds", Help: "How long it took to set volumes up and to take them down.",
+		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}, // upstream's
+	}, []string{"volume_plugin", "operation_name", "status", "migrated"})
+}
+
+// measured does something with a volume of a kind.
+func (m *Manager) measured(kind, operation string, do func() error) error {
+	began := time.Now()
+	err := do()
+	status := "success"
+	if err != nil {
+		status = "fail-unknown"
+	}
+	m.took.WithLabelValues(kind, operation, status, "false").Observe(time.Since(began).Seconds())
+	return err
+}
 
 // Metrics of the volumes, under upstream's names.
 func (m *Manager) Metrics() prometheus.Gatherer { return m.metrics }
@@ -34,7 +62,8 @@ func (m *Manager) register() {
 		Name: "reconstruct_volume_operations_errors_total",
 		Help: "Volumes that the kubelet found when it started and could not take over.",
 	})
-	m.metrics.MustRegister(counts{m}, found, unknown)                 // of names that nobody else has in it
+	m.took = operations()
+	m.metrics.MustRegister(counts{m}, found, unknown, m.took)         // of names that nobody else has in it
 	left, _ := fs.Glob(os.DirFS(m.cfg.RootDir), "pods/*/volumes/*/*") // an error would be that of a bad pattern
 	for _, dir := range left {
 		found.Inc()
@@ -51,6 +80,16 @@ func kindFor(pl Plugin, r *Request) string {
 		return pl.Name() + ":" + r.Volume.CSI.Driver
 	case r.Persistent != nil && r.Persistent.Spec.CSI != nil:
 		return pl.Name() + ":" + r.Persistent.Spec.CSI.Driver
+	}
+	return pl.Name()
+}
+
+// kindOf is the kind of a pod's volume in its directory: as it was known when it was set up, or of its plugin alone.
+func (m *Manager) kindOf(uid types.UID, dir string, pl Plugin) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if pv := m.pods[uid]; pv != nil && pv.places[dir] != "" {
+		return pv.places[dir]
 	}
 	return pl.Name()
 }

@@ -5,6 +5,7 @@ package volume_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,6 +97,31 @@ volume_manager_total_volumes{plugin_name="kubernetes.io/configmap",state="actual
 		t.Fatal(err)
 	}
 	expect(t, m, "")
+	// What was done is counted, what was there already is not.
+	got, err := m.Metrics().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := map[string]uint64{}
+	for _, f := range got {
+		for _, one := range f.GetMetric() {
+			if f.GetName() != "storage_operation_duration_seconds" {
+				continue
+			}
+			labels := map[string]string{}
+			for _, l := range one.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			ended[labels["volume_plugin"]+" "+labels["operation_name"]+" "+labels["status"]+" "+labels["migrated"]] = one.GetHistogram().GetSampleCount()
+		}
+	}
+	if want := map[string]uint64{
+		"example.org/stuck volume_mount success false": 1, "example.org/stuck volume_unmount fail-unknown false": 1,
+		"example.org/stuck volume_unmount success false": 1, "kubernetes.io/configmap volume_mount fail-unknown false": 1,
+		"kubernetes.io/configmap volume_mount success false": 2, "kubernetes.io/configmap volume_unmount success false": 2,
+	}; !maps.Equal(ended, want) {
+		t.Errorf("operations %v, want %v", ended, want)
+	}
 }
 
 // What an earlier run left is counted as found, and as failed where no plugin is for it.

@@ -124,6 +124,7 @@ type Manager struct {
 	wake   chan struct{}
 
 	metrics *prometheus.Registry
+	took    *prometheus.HistogramVec
 }
 
 type podVolumes struct {
@@ -133,6 +134,8 @@ type podVolumes struct {
 	mounted map[string]Mounted
 	// kinds of the volumes of which it is known what they are, as metrics have them.
 	kinds map[string]string
+	// places are their directories, with the kinds of what is there.
+	places map[string]string
 	// again is when volumes that are not Live want to be set up again. Owned by who is busy.
 	again map[string]time.Time
 	gone  bool
@@ -198,7 +201,7 @@ func (m *Manager) entry(p *corev1.Pod) *podVolumes {
 	defer m.mu.Unlock()
 	pv := m.pods[p.UID]
 	if pv == nil {
-		pv = &podVolumes{mounted: map[string]Mounted{}, kinds: map[string]string{}, again: map[string]time.Time{}}
+		pv = &podVolumes{mounted: map[string]Mounted{}, kinds: map[string]string{}, places: map[string]string{}, again: map[string]time.Time{}}
 		m.pods[p.UID] = pv
 	}
 	pv.pod = p
@@ -256,13 +259,14 @@ func (m *Manager) mountAll(ctx context.Context, pv *podVolumes, p *corev1.Pod, r
 		}
 		m.mu.Lock()
 		pv.kinds[v.Name] = kindFor(pl, &r)
+		pv.places[r.Dir] = pv.kinds[v.Name]
 		m.mu.Unlock()
 		_, live := pl.(Live)
 		if live || timed || !refresh {
 			if err := m.sole(p, &r); err != nil {
 				return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
 			}
-			got, err := pl.Mount(ctx, r)
+			got, err := m.mountOne(ctx, pv, pl, r)
 			if err != nil {
 				return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
 			}
@@ -597,9 +601,24 @@ func (m *Manager) takeDown(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
+// mountOne has a plugin set a volume up. Brought up to date, it is not measured: most often there is nothing to do.
+func (m *Manager) mountOne(ctx context.Context, pv *podVolumes, pl Plugin, r Request) (got Mounted, err error) {
+	m.mu.Lock()
+	_, again := pv.mounted[r.Volume.Name]
+	m.mu.Unlock()
+	if again {
+		return pl.Mount(ctx, r)
+	}
+	err = m.measured(kindFor(pl, &r), mounting, func() error {
+		got, err = pl.Mount(ctx, r)
+		return err
+	})
+	return got, err
+}
+
 func (m *Manager) unmountOne(ctx context.Context, uid types.UID, kind, name, dir string) error {
 	if pl := m.keeper(kind); pl != nil {
-		return pl.Unmount(ctx, uid, name, dir)
+		return m.measured(m.kindOf(uid, dir, pl), unmounting, func() error { return pl.Unmount(ctx, uid, name, dir) })
 	}
 	return fmt.Errorf("no volume plugin of this node is called %s", strings.ReplaceAll(kind, "~", "/"))
 }

@@ -109,10 +109,10 @@ type Config struct {
 	WatchStall time.Duration
 	// ShutdownDelay is how long requests may take to end when the server stops; 0 = 10 s.
 	ShutdownDelay time.Duration
+	// Flags that the process was started with, for /flagz.
+	Flags zpages.Flags
 
 	Metrics  prometheus.Registerer // nil = not exported
-	// Flags that the process was started with, for /flagz.
-	Flags    zpages.Flags
 	Gatherer prometheus.Gatherer   // what /metrics shows; nil = 404
 	Logger   *slog.Logger          // nil = discard
 	Tracer   oteltrace.Tracer      // nil = discard

@@ -536,6 +536,11 @@ type Node struct {
 	// ShutdownGracePeriodByPodPriority is the same in more steps, in the place of both: pods of a
 	// priority, and of those up to the next one that is given, have so many seconds, after those of lower ones.
 	ShutdownGracePeriodByPodPriority []ShutdownPeriod `yaml:"shutdownGracePeriodByPodPriority"`
+	// MemorySwap: whether pods may use the machine's swap space.
+	MemorySwap MemorySwap `yaml:"memorySwap"`
+	// FailSwapOn: the real node does not start on a machine whose swap is on. False: it starts, and its pods
+	// use of it what memorySwap says.
+	FailSwapOn bool `yaml:"failSwapOn"`
 	// HealthzPort is where the real node tells programs of its machine, at 127.0.0.1 and without
 	// TLS, whether the kubelet lives (/healthz). 0: nowhere. The usual port may be taken, by
 	// another cluster of this machine: the node then says so, and does without.
@@ -591,6 +596,13 @@ type ShutdownPeriod struct {
 	ShutdownGracePeriodSeconds int64 `yaml:"shutdownGracePeriodSeconds"`
 }
 
+// MemorySwap of a node.
+type MemorySwap struct {
+	// SwapBehavior: NoSwap, also if empty: pods use none. LimitedSwap, on machines with cgroups of version 2: containers
+	// of Burstable pods use as much of it as they ask for of the memory.
+	SwapBehavior string `yaml:"swapBehavior"`
+}
+
 // ReservedMemory of one NUMA node.
 type ReservedMemory struct {
 	NUMANode int `yaml:"numaNode"`
@@ -608,6 +620,7 @@ func (n *Node) checkManagers() error {
 		{"memoryManagerPolicy", n.MemoryManagerPolicy, []string{"None", "Static"}},
 		{"topologyManagerPolicy", n.TopologyManagerPolicy, []string{"none", "best-effort", "restricted", "single-numa-node"}},
 		{"topologyManagerScope", n.TopologyManagerScope, []string{"container", "pod"}},
+		{"memorySwap.swapBehavior", cmp.Or(n.MemorySwap.SwapBehavior, "NoSwap"), []string{"NoSwap", "LimitedSwap"}},
 	} {
 		if !slices.Contains(c.known, c.value) {
 			return field("node."+c.name, "expected one of %s, found %q", strings.Join(c.known, ", "), c.value)

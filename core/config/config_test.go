@@ -104,6 +104,7 @@ func TestCompleteRefusesValuesThatCannotWork(t *testing.T) {
 		{"node:\n  evictionSoft: {memory.available: 1Gi}", "node.evictionSoftGracePeriod: expected how long memory.available may stay below"},
 		{"node:\n  evictionSoft: {memory: 1Gi}", `c.yaml:4: node.evictionSoft: unknown signal "memory": expected one of memory.available`},
 		{"node:\n  evictionMinimumReclaim: {pid.available: most}", "c.yaml:4: node.evictionMinimumReclaim: pid.available: expected a percentage (10%)"},
+		{"node:\n  memorySwap: {swapBehavior: UnlimitedSwap}", `node.memorySwap.swapBehavior: expected one of NoSwap, LimitedSwap, found "UnlimitedSwap"`},
 		{"node:\n  evictionMaxPodGracePeriod: 100ms", "c.yaml:4: node.evictionMaxPodGracePeriod: expected whole seconds, as pods have them, found 100ms"},
 		{"node:\n  evictionPressureTransitionPeriod: -1s", "c.yaml:4: node.evictionPressureTransitionPeriod: expected at least 0s, found -1s"},
 		{"node:\n  kubeReserved: {cpu: 100m,\n    memory: lots}", `c.yaml:5: node.kubeReserved.memory: expected an amount such as 200m or 1Gi, found "lots"`},

@@ -74,7 +74,7 @@ func (w *worker) update(ctx context.Context, p *corev1.Pod, a pod.Resize) error 
 	own := *c
 	own.Resources.Requests, own.Resources.Limits = a.To.Requests, a.To.Limits
 	memory := node.Status.Capacity[corev1.ResourceMemory]
-	return w.cfg.Engine.UpdateResources(ctx, a.ID, spec.Resources(p, &own, memory.Value(), w.at().CgroupV2))
+	return w.cfg.Engine.UpdateResources(ctx, a.ID, spec.Resources(p, &own, memory.Value(), w.at()))
 }
 
 // rebound changes the bounds of the pod's cgroup.

@@ -43,7 +43,8 @@ func config(t *testing.T) secureserving.Config {
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "things_total", Help: "Things."})
 	metrics.MustRegister(counter)
 	return secureserving.Config{
-		Component: "test", Upstream: "kube-test", Flags: zpages.Flags{"config": "a.yaml"}, Listener: listen(t, "127.0.0.1:0"), TLS: &tls.Config{MinVersion: tls.VersionTLS12},
+		Component: "test", Upstream: "kube-test", Flags: zpages.Flags{"config": "a.yaml"},
+		Listener: listen(t, "127.0.0.1:0"), TLS: &tls.Config{MinVersion: tls.VersionTLS12},
 		Authenticator: authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 			switch name := r.Header.Get("Authorization"); name {
 			case "":

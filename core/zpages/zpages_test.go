@@ -55,7 +55,8 @@ func TestStatus(t *testing.T) {
 // TestFlags: each with its value, sorted.
 func TestFlags(t *testing.T) {
 	h := zpages.FlagsPage("kube-scheduler", zpages.Flags{"log-level": "info", "config": "a.yaml"})
-	if _, text := get(t, h, http.MethodGet, "text/plain"); !regexp.MustCompile(`kube-scheduler flagz\n(?s:.*)\nconfig\W+a\.yaml\nlog-level\W+info\n$`).MatchString(text) {
+	want := regexp.MustCompile(`kube-scheduler flagz\n(?s:.*)\nconfig\W+a\.yaml\nlog-level\W+info\n$`)
+	if _, text := get(t, h, http.MethodGet, "text/plain"); !want.MatchString(text) {
 		t.Errorf("as text:\n%s", text)
 	}
 	_, body := get(t, h, http.MethodGet, "application/json;v=v1beta1;g=config.k8s.io;as=Flagz")

@@ -60,6 +60,7 @@ import (
 	kubeletserver "github.com/wasmplane/wasmplane/core/kubelet/server"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 	"github.com/wasmplane/wasmplane/core/kubelet/static"
+	"github.com/wasmplane/wasmplane/core/kubelet/swap"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 	"github.com/wasmplane/wasmplane/core/localvolume"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -208,7 +209,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	g, err := linuxhost.New(linuxhost.Config{
 		StateDir: state, NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), LogRoot: c.Node.LogDir, LinkRoot: c.Node.LogLinkDir,
 		Reserve: system.settings(c), CgroupRoot: names.PodsCgroup(), NodeIPs: texts(n.addresses), MaxPods: c.Node.MaxPods, PodPIDs: c.PodPIDs(),
-		Evict:    c.Node.Eviction(),
+		Evict: c.Node.Eviction(), Swap: swap.Config{Behavior: c.Node.MemorySwap.SwapBehavior, Fail: c.Node.FailSwapOn},
 		HideLogs: !c.Node.EnableSystemLogHandler, LogQueries: c.Node.EnableSystemLogQuery,
 		Version: version.Get().GitVersion, Logger: n.component.Options.Logger,
 	})

@@ -50,7 +50,8 @@ var Parts = struct{ APIServer, Scheduler, Controllers, Kubelet, Proxy, DNS, Webh
 	APIServer: Part{Name: "apiserver", points: []string{"admission.", "authorization", "customresource."}, reports: true},
 	Scheduler: Part{
 		Name: "scheduler", Identity: fixed(pki.Scheduler()),
-		serving: func(c *config.Configuration) config.Serving { return c.Scheduler.Serving }, port: "10259", upstream: "kube-scheduler",
+		serving: func(c *config.Configuration) config.Serving { return c.Scheduler.Serving }, port: "10259",
+		upstream:   "kube-scheduler",
 		readyCheck: "sched-handler-sync", points: []string{"scheduling."}, reports: true,
 		also: func(c *Component) map[string]http.HandlerFunc {
 			return map[string]http.HandlerFunc{podrequests.Path: podrequests.Handler(c.pods).ServeHTTP}
@@ -58,8 +59,9 @@ var Parts = struct{ APIServer, Scheduler, Controllers, Kubelet, Proxy, DNS, Webh
 	},
 	Controllers: Part{
 		Name: "controllers", Identity: fixed(pki.ControllerManager()),
-		serving: func(c *config.Configuration) config.Serving { return c.Controllers.Serving }, port: "10257", upstream: "kube-controller-manager",
-		points: []string{"reconcile"}, reports: true,
+		serving: func(c *config.Configuration) config.Serving { return c.Controllers.Serving }, port: "10257",
+		upstream: "kube-controller-manager",
+		points:   []string{"reconcile"}, reports: true,
 	},
 	Kubelet: Part{
 		Name: "kubelet", Identity: func(c *config.Configuration) pki.Identity { return pki.Node(c.Node.Name) },
@@ -67,8 +69,9 @@ var Parts = struct{ APIServer, Scheduler, Controllers, Kubelet, Proxy, DNS, Webh
 	},
 	Proxy: Part{
 		Name: "proxy", Identity: fixed(pki.Proxy()),
-		serving: func(c *config.Configuration) config.Serving { return config.Serving{Listen: c.Proxy.MetricsListen} }, port: "10249", upstream: "kube-proxy",
-		open: true, also: func(*Component) map[string]http.HandlerFunc {
+		serving: func(c *config.Configuration) config.Serving { return config.Serving{Listen: c.Proxy.MetricsListen} }, port: "10249",
+		upstream: "kube-proxy",
+		open:     true, also: func(*Component) map[string]http.HandlerFunc {
 			return map[string]http.HandlerFunc{"/proxyMode": proxy.Mode}
 		},
 	},

@@ -182,6 +182,9 @@ func TestTheMachine(t *testing.T) {
 	}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("disks: %+v, want %+v", got, want)
 	}
+	if used, free := l.MachineSwap(); used != 2048 || free != 0 {
+		t.Errorf("%d bytes of swap are used, %d are free", used, free)
+	}
 	if memory, swap := l.MachineMemory(); memory != 1<<20 || swap != 2048 {
 		t.Errorf("memory %d, swap %d", memory, swap)
 	}

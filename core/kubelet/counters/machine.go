@@ -87,6 +87,12 @@ func (l *Look) MachineMemory() (memory, swap uint64) {
 	return s["MemTotal:"] << 10, s["SwapTotal:"] << 10
 }
 
+// MachineSwap is how much of the machine's swap space is in use, and how much is free, in bytes.
+func (l *Look) MachineSwap() (used, free uint64) {
+	s, _ := folder(l.cfg.Proc).table("meminfo")
+	return less(s["SwapTotal:"]<<10, s["SwapFree:"]<<10), s["SwapFree:"] << 10
+}
+
 // deviceOf the file system of a directory. One that spreads over devices, or over other file systems, is known by its type.
 func deviceOf(dir string, disks [][]string) string {
 	var st unix.Stat_t

@@ -86,8 +86,10 @@ func New(cfg Config) (*Node, error) {
 		}
 	}
 	cfg.RootDir = filepath.Clean(cfg.RootDir)
-	n := &Node{cfg: cfg, tokens: podidentity.NewTokens(cfg.Client), nudged: make(chan struct{}, 1), events: record.NewBroadcaster(),
-		metrics: prometheus.NewRegistry()}
+	n := &Node{
+		cfg: cfg, tokens: podidentity.NewTokens(cfg.Client), nudged: make(chan struct{}, 1), events: record.NewBroadcaster(),
+		metrics: prometheus.NewRegistry(),
+	}
 	n.rec = n.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: cfg.NodeName})
 	n.registry = newRegistry(cfg, n.nudge)
 	n.metrics.MustRegister(n.registry.took) // alone in it

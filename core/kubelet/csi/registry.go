@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"

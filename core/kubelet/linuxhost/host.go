@@ -29,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/reservation"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
+	"github.com/wasmplane/wasmplane/core/kubelet/swap"
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
 
@@ -58,6 +59,8 @@ type Config struct {
 	PodPIDs int64
 	// Evict says below what the node is under pressure, and evicts pods.
 	Evict threshold.Settings
+	// Swap is what the node does with the machine's.
+	Swap swap.Config
 	// HideLogs keeps the machine's logs, in /var/log, from those who may ask the kubelet
 	// for them. LogQueries lets them ask for services' logs too, those of the journal.
 	HideLogs, LogQueries bool
@@ -72,6 +75,7 @@ type Host struct {
 	rules    threshold.Rules
 	reserved reservation.Reserved
 	v2       bool
+	swap     swap.Host
 	users    podUsers
 
 	counters func() *counters.Reader
@@ -108,6 +112,9 @@ func New(cfg Config) (*Host, error) {
 		return nil, fmt.Errorf("what the node keeps: %w", err)
 	}
 	h := &Host{cfg: cfg, rules: rules, reserved: reserved, v2: CgroupV2()}
+	if h.swap, err = swap.Look(cfg.Swap, h.v2); err != nil {
+		return nil, err
+	}
 	h.counters = sync.OnceValue(h.reader)
 	for _, dir := range []string{cfg.RootDir, h.podsDir()} {
 		if err := closed(dir); err != nil {
@@ -145,6 +152,7 @@ func (h *Host) Configuration() map[string]any {
 		"podPidsLimit": cmp.Or(max(h.cfg.PodPIDs, 0), -1),
 		"kubeReserved": h.cfg.Reserve.Kube, "systemReserved": h.cfg.Reserve.System, "enforceNodeAllocatable": h.cfg.Reserve.Enforce,
 		"enableSystemLogHandler": !h.cfg.HideLogs, "enableSystemLogQuery": h.cfg.LogQueries,
+		"failSwapOn": h.cfg.Swap.Fail, "memorySwap": map[string]string{"swapBehavior": h.cfg.Swap.Behavior},
 	}
 }
 
@@ -195,7 +203,7 @@ func (h *Host) Claim(_ context.Context, p *corev1.Pod) (spec.Place, error) {
 	if err != nil {
 		return spec.Place{}, err
 	}
-	place := spec.Place{LogDir: h.LogDir(p), CgroupV2: h.v2, Users: users}
+	place := spec.Place{LogDir: h.LogDir(p), CgroupV2: h.v2, Swap: h.swap, Users: users}
 	if h.cfg.CgroupRoot != "" {
 		place.CgroupParent = h.podCgroup(p)
 		if err := h.makeCgroup(place.CgroupParent, spec.PodResources(p)); err != nil {

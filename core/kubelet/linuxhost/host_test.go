@@ -22,6 +22,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/reservation"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+	"github.com/wasmplane/wasmplane/core/kubelet/swap"
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
 
@@ -293,6 +294,7 @@ func TestConfigurationIsShown(t *testing.T) {
 		Reserve: reservation.Settings{
 			Kube: map[string]string{"cpu": "10m"}, System: map[string]string{"memory": "1Mi"}, Enforce: []string{reservation.Pods},
 		},
+		Swap: swap.Config{Behavior: swap.NoSwap},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -307,6 +309,7 @@ func TestConfigurationIsShown(t *testing.T) {
 		},
 		"evictionSoft": soft, "evictionMinimumReclaim": soft, "evictionSoftGracePeriod": map[string]string{threshold.DiskAvailable: "1m30s"},
 		"evictionMaxPodGracePeriod": int64(60), "evictionPressureTransitionPeriod": "5m0s",
+		"failSwapOn": false, "memorySwap": map[string]string{"swapBehavior": "NoSwap"},
 	}
 	if got := h.Configuration(); !reflect.DeepEqual(got, want) {
 		t.Errorf("configuration %v, want %v", got, want)

@@ -219,6 +219,9 @@ func (h *Host) info() corev1.NodeSystemInfo {
 		KernelVersion: read("/proc/sys/kernel/osrelease"), OSImage: osImage(), OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 		KubeletVersion: h.cfg.Version,
 	}
+	if h.swap.Swap > 0 {
+		i.Swap = &corev1.NodeSwapStatus{Capacity: &h.swap.Swap}
+	}
 	if i.SystemUUID == "" {
 		i.SystemUUID = i.MachineID
 	}

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
 // resourceMetrics in the form that metrics-server reads.
@@ -19,6 +20,7 @@ func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
 	failed := 0
 	var ns []sample
 	var cs, ps []sample
+	var swapped, bounded, podSwapped strings.Builder
 	var starts strings.Builder
 	for _, n := range s.chosen(r) {
 		list, err := n.Runtime().Stats(r.Context())
@@ -35,6 +37,13 @@ func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
 				line("pod_cpu_usage_seconds_total", who, p.GetLinux().GetCpu()),
 				memLine("pod_memory_working_set_bytes", who, p.GetLinux().GetMemory()),
 			})
+			used := podStats(p)
+			podSwapped.WriteString(swapLine("pod_swap_usage_bytes", who, used.Swap, false))
+			for _, c := range used.Containers {
+				cw := fmt.Sprintf("container=%q,", c.Name) + who
+				swapped.WriteString(swapLine("container_swap_usage_bytes", cw, c.Swap, false))
+				bounded.WriteString(swapLine("container_swap_limit_bytes", cw, c.Swap, true))
+			}
 			for _, c := range p.GetLinux().GetContainers() {
 				cw := fmt.Sprintf("container=%q,", c.GetAttributes().GetMetadata().GetName()) + who
 				cs = append(cs,
@@ -62,6 +71,23 @@ func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
 	write(ps, "pod_cpu_usage_seconds_total", "Cumulative cpu time consumed by the pod in core-seconds",
 		"counter", func(s sample) string { return s.cpu })
 	write(ps, "pod_memory_working_set_bytes", "Current working set of the pod in bytes", "gauge", func(s sample) string { return s.memory })
+	for _, f := range []struct {
+		name, help string
+		lines      *strings.Builder
+	}{
+		{"container_swap_limit_bytes", "Current amount of the container swap limit in bytes. Reported only on non-windows systems", &bounded},
+		{"container_swap_usage_bytes", "Current amount of the container swap usage in bytes. Reported only on non-windows systems", &swapped},
+		{"pod_swap_usage_bytes", "Current amount of the pod swap usage in bytes. Reported only on non-windows systems", &podSwapped},
+	} {
+		family(f.name, f.help, "gauge")
+		b.WriteString(f.lines.String())
+	}
+	if nodes := s.chosen(r); len(nodes) == 1 {
+		if u := nodeSwap(nodes[0]); u != nil {
+			family("node_swap_usage_bytes", "Current swap usage of the node in bytes. Reported only on non-windows systems", "gauge")
+			fmt.Fprintf(&b, "node_swap_usage_bytes %d %d\n", *u.SwapUsageBytes, u.Time.UnixMilli())
+		}
+	}
 	family("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", "gauge")
 	fmt.Fprintf(&b, "resource_scrape_error %d\n", failed)
 	text(w, b.String())
@@ -105,4 +131,16 @@ func memLine(name, labels string, m *cri.MemoryUsage) string {
 		return ""
 	}
 	return fmt.Sprintf("%s{%s} %d %d\n", name, labels, m.WorkingSetBytes.Value, m.Timestamp/1e6)
+}
+
+// swapLine is what is used, or with limit what may be.
+func swapLine(name, labels string, u *stats.SwapStats, limit bool) string {
+	if u == nil || u.SwapUsageBytes == nil || limit && u.SwapAvailableBytes == nil {
+		return ""
+	}
+	value := *u.SwapUsageBytes
+	if limit {
+		value += *u.SwapAvailableBytes
+	}
+	return fmt.Sprintf("%s{%s} %d %d\n", name, labels, value, u.Time.UnixMilli())
 }

@@ -75,6 +75,7 @@ func (r *runtime) Stats(context.Context) ([]*cri.PodSandboxStats, error) {
 			Process: &cri.ProcessUsage{ProcessCount: &cri.UInt64Value{Value: 6}},
 			Containers: []*cri.ContainerStats{{
 				Attributes: &cri.ContainerAttributes{Id: "id", Metadata: &cri.ContainerMetadata{Name: "c"}},
+				Swap:       &cri.SwapUsage{Timestamp: 1e9, SwapUsageBytes: &cri.UInt64Value{Value: 30}, SwapAvailableBytes: &cri.UInt64Value{Value: 4}},
 				WritableLayer: &cri.FilesystemUsage{
 					Timestamp: 99e9, UsedBytes: &cri.UInt64Value{Value: 100}, InodesUsed: &cri.UInt64Value{Value: 5},
 				},
@@ -330,6 +331,8 @@ func TestAnswers(t *testing.T) {
 	}
 	for _, want := range []string{
 		"node_cpu_usage_seconds_total 5 1000\n", "node_memory_working_set_bytes 42 ", "resource_scrape_error 0",
+		`container_swap_usage_bytes{container="c",namespace="ns",pod="p"} 30 1000`, `pod_swap_usage_bytes{namespace="ns",pod="p"} 30 1000`,
+		`container_swap_limit_bytes{container="c",namespace="ns",pod="p"} 34 1000`,
 		"# TYPE container_start_time_seconds gauge\n",
 	} {
 		if _, body := w.do("admin", "GET", "/metrics/resource?node=n1"); !strings.Contains(body, want) {
@@ -360,6 +363,7 @@ func TestAnswers(t *testing.T) {
 		fmt.Sprintf(most, 7, 3) + `,"name":"scratch"`,
 		`"ephemeral-storage":{"time":"1970-01-01T00:01:40Z",` + fmt.Sprintf(most, 127, 10),
 		`"process_stats":{"process_count":6}`,
+		`"swap":{"time":"1970-01-01T00:00:01Z","swapAvailableBytes":4,"swapUsageBytes":30}`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("%s is not in %s", want, body)

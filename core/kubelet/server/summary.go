@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 )
@@ -94,6 +95,7 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	out.Node.CPU = &stats.CPUStats{Time: at, UsageCoreNanoSeconds: &u.cpu, UsageNanoCores: &nano}
 	out.Node.Memory = memoryStats(u.memory)
 	out.Node.Memory.Time = at
+	out.Node.Swap = nodeSwap(n)
 	known := map[types.UID]*corev1.Pod{}
 	for _, p := range n.Pods() {
 		known[p.UID] = p
@@ -173,8 +175,55 @@ func podStats(ps *cri.PodSandboxStats) stats.PodStats {
 	for _, c := range ps.GetLinux().GetContainers() {
 		out.Containers = append(out.Containers, stats.ContainerStats{
 			Name: c.GetAttributes().GetMetadata().GetName(), CPU: cpuStats(c.GetCpu()),
-			Memory: memoryStats(c.GetMemory()),
+			Memory: memoryStats(c.GetMemory()), Swap: swapStats(c.GetSwap()),
 		})
+	}
+	out.Swap = podSwap(out.Containers)
+	return out
+}
+
+// swapStats of a container; nil where the runtime does not say.
+func swapStats(u *cri.SwapUsage) *stats.SwapStats {
+	if u == nil {
+		return nil
+	}
+	out := &stats.SwapStats{Time: metav1.Unix(0, u.Timestamp)}
+	if v := u.SwapUsageBytes; v != nil {
+		out.SwapUsageBytes = &v.Value
+	}
+	if v := u.SwapAvailableBytes; v != nil {
+		out.SwapAvailableBytes = &v.Value
+	}
+	return out
+}
+
+// nodeSwap is that of a node's machine; nil where it is not known.
+func nodeSwap(n Node) *stats.SwapStats {
+	c, ok := n.(Counted)
+	if !ok {
+		return nil
+	}
+	reader := c.Counters()
+	if reader == nil {
+		return nil
+	}
+	used, free := reader.Look().MachineSwap()
+	return &stats.SwapStats{Time: metav1.Now(), SwapUsageBytes: &used, SwapAvailableBytes: &free}
+}
+
+// podSwap is that of a pod's containers together; nil where it is known of none.
+func podSwap(all []stats.ContainerStats) *stats.SwapStats {
+	var out *stats.SwapStats
+	for _, c := range all {
+		if c.Swap == nil {
+			continue
+		}
+		if out == nil {
+			out = &stats.SwapStats{SwapUsageBytes: new(uint64), SwapAvailableBytes: new(uint64)}
+		}
+		out.Time = c.Swap.Time
+		*out.SwapUsageBytes += ptr.Deref(c.Swap.SwapUsageBytes, 0)
+		*out.SwapAvailableBytes += ptr.Deref(c.Swap.SwapAvailableBytes, 0)
 	}
 	return out
 }

@@ -128,7 +128,7 @@ func containerLinux(r ContainerRequest) (*cri.LinuxContainerConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cri.LinuxContainerConfig{Resources: Resources(r.Pod, r.Container, r.NodeMemory, r.Place.CgroupV2), SecurityContext: sec}, nil
+	return &cri.LinuxContainerConfig{Resources: Resources(r.Pod, r.Container, r.NodeMemory, r.Place), SecurityContext: sec}, nil
 }
 
 // security is the effective context of a container: its own, over its pod's.
@@ -303,17 +303,15 @@ func resources(requests, limits corev1.ResourceList) *cri.LinuxContainerResource
 }
 
 // Resources of a container, for its cgroup.
-func Resources(p *corev1.Pod, c *corev1.Container, nodeMemory int64, v2 bool) *cri.LinuxContainerResources {
+func Resources(p *corev1.Pod, c *corev1.Container, nodeMemory int64, at Place) *cri.LinuxContainerResources {
 	has := podbounds.Inherit(&c.Resources, p.Spec.Resources)
 	r := resources(has.Requests, has.Limits)
 	r.OomScoreAdj = oomScore(p, c, nodeMemory)
-	if v2 {
-		if r.MemoryLimitInBytes > 0 {
-			r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // no swap on top
-		}
+	if at.CgroupV2 {
 		// One process out of memory takes its container along, rather than leave half of it.
 		r.Unified = map[string]string{"memory.oom.group": "1"}
 	}
+	at.Swap.Set(p, c, r)
 	for name, q := range has.Limits {
 		if size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix); ok {
 			r.HugepageLimits = append(r.HugepageLimits, &cri.HugepageLimit{PageSize: strings.TrimSuffix(size, "i") + "B", Limit: uint64(q.Value())})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/swap"
 )
 
 // Place is where a pod lives on the machine.
@@ -27,6 +28,8 @@ type Place struct {
 	LogDir string
 	// CgroupV2 tells that the machine has the unified hierarchy.
 	CgroupV2 bool
+	// Swap is what the machine has of it, and what the node does with it.
+	Swap swap.Host
 	// Users of the machine that those of the pod are; nil where the pod has the machine's own.
 	Users *cri.UserNamespace
 }

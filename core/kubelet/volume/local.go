@@ -58,7 +58,12 @@ func mountTmpfs(dir string, size int64) error {
 	if size > 0 {
 		opts += fmt.Sprintf(",size=%d", size)
 	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, opts); err != nil {
+	// What is in it stays in memory: Secrets are not to be on a disk. Kernels before 6.4 don't know the option.
+	err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, opts+",noswap")
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {
+		err = unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, opts)
+	}
+	if err != nil {
 		return fmt.Errorf("mount tmpfs at %s: %w", dir, err)
 	}
 	return nil

@@ -112,7 +112,8 @@ volume_manager_total_volumes{plugin_name="kubernetes.io/configmap",state="actual
 			for _, l := range one.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			ended[labels["volume_plugin"]+" "+labels["operation_name"]+" "+labels["status"]+" "+labels["migrated"]] = one.GetHistogram().GetSampleCount()
+			of := strings.Join([]string{labels["volume_plugin"], labels["operation_name"], labels["status"], labels["migrated"]}, " ")
+			ended[of] = one.GetHistogram().GetSampleCount()
 		}
 	}
 	if want := map[string]uint64{

@@ -127,9 +127,9 @@ func TestEmptyFolderToLive(t *testing.T) {
 printf 'apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nplugins: []\n' > cluster.yaml
 wasmplane up --config cluster.yaml --nodes simulated:1 > up.log 2>&1 &
 until wasmplane kubectl get --raw /readyz > /dev/null 2>&1; do sleep 0.2; done
-seconds() { date +%s.%N; }
+now() { date +%s%3N; }
 live() { # live LANGUAGE TURN
-  name=$1-$2 begin=$(seconds)
+  name=$1-$2 begin=$(now)
   wasmplane plugin init $name --language $1 > /dev/null
   wasmplane plugin build $name > /dev/null 2>&1
   printf 'apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nplugins:\n  - {name: %s, source: "file:%s/%s.wasm"}\n' \
@@ -137,7 +137,7 @@ live() { # live LANGUAGE TURN
   mv next.yaml cluster.yaml
   until wasmplane kubectl run x --image=nginx:1 --dry-run=server 2>&1 |
     grep -q "plugin \"$name\" denied the request: .*name an owner"; do sleep 0.05; done
-  echo "LIVE $1 $2 $(echo "$(seconds) - $begin" | bc)"
+  echo "LIVE $1 $2 $(($(now) - begin))"
 }
 `)
 	for _, l := range toolchain.Languages() {
@@ -149,7 +149,7 @@ live() { # live LANGUAGE TURN
 	for _, line := range strings.Split(out, "\n") {
 		if f := strings.Fields(line); len(f) == 4 && f[0] == "LIVE" {
 			live++
-			t.Logf("%-15s %s s", f[1], f[3])
+			t.Logf("%-15s %s ms", f[1], f[3])
 		}
 	}
 	if want := len(toolchain.Languages()); live != want {

@@ -3,6 +3,7 @@
 package apiserver
 
 import (
+	"hash/maphash"
 	"net/http"
 	"sync"
 	"time"
@@ -94,26 +95,36 @@ func (g *stall) end() {
 	_ = http.NewResponseController(g.w).SetWriteDeadline(time.Time{})
 }
 
-// counts are numbers by user.
+// counts are numbers by user. They are counted for each request: users are spread over parts, so that one does not wait
+// for the other. The zero value is ready to use.
 type counts struct {
-	mu sync.Mutex
-	of map[string]int
+	parts [countParts]struct {
+		mu sync.Mutex
+		of map[string]int
+		_  [48]byte // parts are on cache lines of their own
+	}
 }
 
+const countParts = 64
+
+var countSeed = maphash.MakeSeed()
+
 func (c *counts) enter(name string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.of == nil {
-		c.of = map[string]int{}
+	p := &c.parts[maphash.String(countSeed, name)%countParts]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil {
+		p.of = map[string]int{}
 	}
-	c.of[name]++
-	return c.of[name]
+	p.of[name]++
+	return p.of[name]
 }
 
 func (c *counts) leave(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.of[name]--; c.of[name] <= 0 {
-		delete(c.of, name)
+	p := &c.parts[maphash.String(countSeed, name)%countParts]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of[name]--; p.of[name] <= 0 {
+		delete(p.of, name)
 	}
 }

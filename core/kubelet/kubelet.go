@@ -24,9 +24,10 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	typednodev1 "k8s.io/client-go/kubernetes/typed/node/v1"
 	"k8s.io/client-go/tools/record"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -43,18 +44,26 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
+	"github.com/wasmplane/wasmplane/core/kubelet/rounds"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
 	"github.com/wasmplane/wasmplane/core/kubelet/upkeep"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
+// Client of the API, as far as a kubelet needs it.
+type Client interface {
+	CoreV1() typedcorev1.CoreV1Interface
+	CoordinationV1() typedcoordinationv1.CoordinationV1Interface
+	NodeV1() typednodev1.NodeV1Interface
+}
+
 // Config of a Kubelet.
 type Config struct {
 	// NodeName under which it registers. Required.
 	NodeName string
 	// Client of the API, with the identity system:node:NodeName. Required.
-	Client kubernetes.Interface
+	Client Client
 	// Engine runs containers. Required.
 	Engine engine.Engine
 	// Host, Volumes and Handler (of probes and hooks) are the node's. Required.
@@ -77,6 +86,10 @@ type Config struct {
 	Feeds *feeds.Feeds
 	// Leases shared with other kubelets; nil: the kubelet has its own and runs it.
 	Leases *lease.Keeper
+	// Rounds shared with other kubelets; nil: the kubelet has its own and runs them.
+	Rounds *rounds.Rounds
+	// Events records events, as those of the kubelet of NodeName; nil: by Client.
+	Events record.EventRecorder
 	// Node describes the node to register.
 	Node node.Config
 	// ClusterDNS are the addresses of the cluster's DNS; ClusterDomain its domain ("cluster.local").
@@ -138,6 +151,9 @@ func (c *Config) check() error {
 	return nil
 }
 
+// parallel is how many steps of a kubelet of its own are done at a time: some measure disks for a while.
+const parallel = 8
+
 // slowResync is the net under events: so often all is listed afresh.
 const slowResync = 5 * time.Minute
 
@@ -145,6 +161,7 @@ const slowResync = 5 * time.Minute
 type Kubelet struct {
 	*parts
 	leases *lease.Keeper
+	rounds *rounds.Rounds
 	left   *leftover.Finder
 	upkeep *upkeep.Keeper
 	ready  chan struct{}
@@ -170,7 +187,7 @@ func New(cfg Config) (*Kubelet, error) {
 		parts: &parts{
 			cfg: cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds, room: fit.NewRoom(cfg.ReservedTCPPorts, cfg.ReservedUDPPorts),
 		},
-		leases: cfg.Leases, ready: make(chan struct{}), joined: make(chan struct{}), workers: map[types.UID]*worker{},
+		leases: cfg.Leases, rounds: cfg.Rounds, ready: make(chan struct{}), joined: make(chan struct{}), workers: map[types.UID]*worker{},
 		static: newStatics(),
 	}
 	k.left = &leftover.Finder{
@@ -184,6 +201,9 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	if k.leases == nil {
 		k.leases = lease.NewKeeper(lease.Config{Logger: cfg.Logger})
+	}
+	if k.rounds == nil {
+		k.rounds = rounds.New(parallel)
 	}
 	k.mirrors = mirror.New(mirror.Config{
 		Client: cfg.Client, Node: func() types.UID { return k.node.UID() }, Pods: k.staticPods, Known: k.mirrored, Logger: k.log,
@@ -216,7 +236,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer k.tasks.Wait()
 	defer cancel()
-	k.recorder(ctx)
+	if k.rec = k.cfg.Events; k.rec == nil {
+		k.recorder(ctx)
+	}
 	if err := k.awaitRuntime(ctx); err != nil {
 		return nil // ctx ended
 	}
@@ -236,10 +258,12 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			k.log.WarnContext(ctx, "the machine cannot be looked at; its registration tries again", "error", err)
 		}
 	}
-	start("status writer", k.writer.Run)
-	start("probes", k.probes.Run)
-	start("upkeep", k.upkeep.Run)
-	start("mirrors of static pods", k.keepMirrors)
+	k.writer.Join(ctx, k.rounds)
+	k.probes.Join(ctx, k.rounds)
+	k.upkeep.Join(ctx, k.rounds)
+	if k.cfg.Rounds == nil {
+		start("rounds", k.rounds.Run)
+	}
 	if k.cfg.Health != nil {
 		start("health of devices", k.followHealth)
 	}
@@ -253,7 +277,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	}
 }
 
-// join registers the node and holds its lease until ctx ends.
+// join registers the node, and has its status and its lease kept until ctx ends.
 func (k *Kubelet) join(ctx context.Context, start func(string, func(context.Context) error)) error {
 	if err := k.node.Register(ctx); err != nil {
 		return err
@@ -264,13 +288,11 @@ func (k *Kubelet) join(ctx context.Context, start func(string, func(context.Cont
 	if k.cfg.Leases == nil {
 		start("lease", k.leases.Run)
 	}
-	start("node status", k.node.Run)
-	defer k.leases.Hold(k.cfg.NodeName, k.cfg.Client, k.node.UID)()
-	if !run.Await(ctx, k.feeds.Synced()) {
-		return nil
+	k.node.Join(ctx, k.rounds)
+	context.AfterFunc(ctx, k.leases.Hold(k.cfg.NodeName, k.cfg.Client, k.node.UID))
+	if run.Await(ctx, k.feeds.Synced()) {
+		close(k.joined)
 	}
-	close(k.joined)
-	<-ctx.Done()
 	return nil
 }
 

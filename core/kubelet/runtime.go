@@ -114,6 +114,7 @@ func (k *Kubelet) followAPI(ctx context.Context) error {
 	k.reap(ctx)
 	k.staticSync()
 	close(k.ready)
+	k.mirrors.Join(ctx, k.rounds)
 	return nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/mirror"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/static"
-	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // StaticPods are the pods that a node runs from files.
@@ -168,14 +167,6 @@ func (k *Kubelet) mirrored(m *corev1.Pod) {
 	if w := k.worker(types.UID(m.Annotations[corev1.MirrorPodAnnotationKey])); w != nil && w.static {
 		w.setMirror(m)
 	}
-}
-
-// keepMirrors shows the static pods in the API, once that is there, until ctx ends.
-func (k *Kubelet) keepMirrors(ctx context.Context) error {
-	if !run.Await(ctx, k.ready) {
-		return nil
-	}
-	return k.mirrors.Run(ctx)
 }
 
 // setMirror has the pod's status written to its mirror.

@@ -4,7 +4,10 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
@@ -56,6 +59,50 @@ func measureSimulated(tb testing.TB, nodes, pods int, settle time.Duration) *rep
 	idle := time.Since(began)
 	after := state("then idle", idle, cpu)
 	r.note("idle, the process uses %s of a processor.", percent(after-cpu, idle))
+	return r
+}
+
+// BenchmarkNodes is what simulated nodes cost that have nothing to do.
+func BenchmarkNodes(b *testing.B) {
+	for _, n := range []int{1000, 5000, 10000, 20000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			for b.Loop() {
+				measureNodes(b, n, 30*time.Second).publish(b)
+			}
+		})
+	}
+}
+
+func measureNodes(tb testing.TB, nodes int, settle time.Duration) *report {
+	r := newReport(fmt.Sprintf("%d simulated nodes without pods, without root", nodes), "nodes", "to ready", "RSS", "goroutines", "idle")
+	c := newCluster(tb, "--nodes", fmt.Sprintf("simulated:%d", nodes))
+	c.AsNobody = true
+	took := c.start()
+	before, err := cpuOf(c.pid())
+	began := time.Now()
+	pause(tb.Context(), settle)
+	idle := time.Since(began)
+	after, failed := cpuOf(c.pid())
+	m, unread := memoryOf(c.pid())
+	if err := errors.Join(err, failed, unread); err != nil {
+		tb.Fatal(err)
+	}
+	text, err := c.kube().CoreV1().RESTClient().Get().AbsPath("/debug/pprof/goroutine").Param("debug", "1").DoRaw(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	found := regexp.MustCompile(`^goroutine profile: total (\d+)`).FindSubmatch(text)
+	if found == nil {
+		tb.Fatalf("not a profile of goroutines: %.100s", text)
+	}
+	goroutines, err := strconv.Atoi(string(found[1]))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r.row(strconv.Itoa(nodes), short(took), mib(m.rss), strconv.Itoa(goroutines), percent(after-before, idle))
+	r.duration("start", took)
+	r.metric("MiB/rss", float64(m.rss)/(1<<20))
+	r.metric("goroutines", float64(goroutines))
 	return r
 }
 

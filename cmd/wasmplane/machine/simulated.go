@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
+	"github.com/wasmplane/wasmplane/core/kubelet/rounds"
 	kubeletserver "github.com/wasmplane/wasmplane/core/kubelet/server"
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
 	"github.com/wasmplane/wasmplane/core/pki"
@@ -33,11 +34,17 @@ type Simulation struct {
 	nodes []*kubelet.Kubelet
 	held  []*objects.Store
 	keep  *lease.Keeper
-	door  *kubeletserver.Server // one for all nodes
-	ready chan struct{}
+	turns *rounds.Rounds // what the nodes do now and then
+	// events of all nodes have one broadcaster, whose queues would be most of what a node takes.
+	events *recorded
+	door   *kubeletserver.Server // one for all nodes
+	ready  chan struct{}
 	// measured is what all nodes did.
 	measured *podmetrics.Metrics
 }
+
+// atOnce bounds what simulated nodes do at a time beside their pods: leases, statuses.
+const atOnce = 8
 
 // Simulate makes n simulated nodes, whose server's certificate is of authority.
 func Simulate(ctx context.Context, local process.Local, authority *pki.Authority, n int) (*Simulation, error) {
@@ -50,7 +57,8 @@ func Simulate(ctx context.Context, local process.Local, authority *pki.Authority
 		return nil, err
 	}
 	sim := &Simulation{
-		local: local, keep: lease.NewKeeper(lease.Config{Logger: local.Options.Logger}), ready: make(chan struct{}), measured: podmetrics.New(),
+		local: local, keep: lease.NewKeeper(lease.Config{Logger: local.Options.Logger, Parallel: atOnce}), turns: rounds.New(atOnce),
+		events: newRecorded(ctx), ready: make(chan struct{}), measured: podmetrics.New(),
 	}
 	if sim.feeds, err = feeds.New(set.Kube, ""); err != nil {
 		return nil, err
@@ -90,17 +98,18 @@ func (sim *Simulation) add(ctx context.Context, name string, network *simulated.
 	if err != nil {
 		return err
 	}
-	set, err := client.New(c.Config)
+	set, err := newNodeClient(c.Config)
 	if err != nil {
 		return err
 	}
+	sim.events.add(name, set)
 	eng, err := simulated.New(simulated.Config{Network: network})
 	if err != nil {
 		return err
 	}
-	held := objects.New(set.Kube, c.Options.Logger)
+	held := objects.New(set, c.Options.Logger)
 	k, err := kubelet.New(kubelet.Config{
-		NodeName: name, Client: set.Kube, Engine: eng,
+		NodeName: name, Client: set, Engine: eng, Rounds: sim.turns, Events: sim.events.of(name),
 		Host:    simulated.NewHost(simulated.HostConfig{Name: name, Address: "127.0.0.1", Version: version.Get().GitVersion, Engine: eng}),
 		Volumes: simulated.Volumes{}, Handler: simulated.Handler{}, Admitters: c.Plugins.NodeAdmitters(),
 		Objects: held, Feeds: sim.feeds, Leases: sim.keep, Metrics: sim.measured,
@@ -117,10 +126,11 @@ func (sim *Simulation) add(ctx context.Context, name string, network *simulated.
 
 // Run runs all nodes until ctx ends.
 func (sim *Simulation) Run(ctx context.Context) error {
-	parts := []func(context.Context) error{sim.feeds.Run, sim.keep.Run, sim.door.Run}
+	parts := []func(context.Context) error{sim.feeds.Run, sim.keep.Run, sim.turns.Run, sim.door.Run, sim.events.Run}
 	var ready []<-chan struct{}
 	for i, k := range sim.nodes {
-		parts = append(parts, k.Run, sim.held[i].Run)
+		sim.held[i].Join(ctx, sim.turns)
+		parts = append(parts, k.Run)
 		ready = append(ready, k.Ready())
 	}
 	parts = append(parts, func(ctx context.Context) error {

@@ -15,8 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -28,11 +29,9 @@ import (
 // concerned with; the Feeds that many kubelets of one process share hold one
 // watch on all pods and split it by node.
 type Feeds struct {
-	factory  informers.SharedInformerFactory // services, and all when shared
 	pods     cache.SharedIndexInformer
 	nodes    cache.SharedIndexInformer
-	services corelisters.ServiceLister
-	client   kubernetes.Interface
+	services cache.SharedIndexInformer
 	synced   chan struct{}
 
 	mu        sync.Mutex
@@ -42,28 +41,35 @@ type Feeds struct {
 // Follower is told of a node's pods. Its functions must not block.
 type Follower struct{ Changed, Gone func(*corev1.Pod) }
 
+// Client of the API, as far as feeds need it.
+type Client interface {
+	CoreV1() typedcorev1.CoreV1Interface
+}
+
 // New watches for one node, or, if nodeName is empty, for all.
-func New(client kubernetes.Interface, nodeName string) (*Feeds, error) {
+func New(client Client, nodeName string) (*Feeds, error) {
 	if client == nil {
 		return nil, errors.New("feeds need a client of the API")
 	}
-	f := &Feeds{client: client, synced: make(chan struct{}), followers: map[string]Follower{}}
-	selected := func(field string) informers.SharedInformerOption {
-		return informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			if nodeName != "" {
-				o.FieldSelector = fields.OneTermEqualSelector(field, nodeName).String()
-			} else if field == "spec.nodeName" {
-				o.FieldSelector = fields.OneTermNotEqualSelector(field, "").String()
-			}
-		})
+	var pods, nodes string // selectors of fields
+	if nodeName != "" {
+		pods, nodes = fields.OneTermEqualSelector("spec.nodeName", nodeName).String(), fields.OneTermEqualSelector("metadata.name", nodeName).String()
+	} else {
+		pods = fields.OneTermNotEqualSelector("spec.nodeName", "").String()
+	}
+	core := client.CoreV1()
+	f := &Feeds{
+		pods:     informer(client, &corev1.Pod{}, core.Pods(metav1.NamespaceAll), pods),
+		nodes:    informer(client, &corev1.Node{}, core.Nodes(), nodes),
+		services: informer(client, &corev1.Service{}, core.Services(metav1.NamespaceAll), ""),
+		synced:   make(chan struct{}), followers: map[string]Follower{},
 	}
 	// Managed fields are half of a pod, and of no use here.
-	slim := informers.WithTransform(strip)
-	f.factory = informers.NewSharedInformerFactoryWithOptions(client, 0, slim)
-	f.pods = informers.NewSharedInformerFactoryWithOptions(client, 0, slim, selected("spec.nodeName")).Core().V1().Pods().Informer()
-	f.nodes = informers.NewSharedInformerFactoryWithOptions(client, 0, slim, selected("metadata.name")).Core().V1().Nodes().Informer()
-	f.services = f.factory.Core().V1().Services().Lister()
-	f.factory.Core().V1().Services().Informer()
+	for _, i := range []cache.SharedIndexInformer{f.pods, f.nodes, f.services} {
+		if err := i.SetTransform(strip); err != nil {
+			return nil, fmt.Errorf("watch what concerns nodes: %w", err)
+		}
+	}
 	if err := f.pods.AddIndexers(cache.Indexers{"node": func(o any) ([]string, error) {
 		if p, ok := o.(*corev1.Pod); ok {
 			return []string{p.Spec.NodeName}, nil
@@ -80,6 +86,28 @@ func New(client kubernetes.Interface, nodeName string) (*Feeds, error) {
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
 	return f, nil
+}
+
+// reader reads one kind of object; its lists are an L.
+type reader[L runtime.Object] interface {
+	List(ctx context.Context, o metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+}
+
+// informer of the objects of a kind that a selector of fields chooses.
+func informer[L runtime.Object](client Client, kind runtime.Object, r reader[L], selector string) cache.SharedIndexInformer {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return r.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return r.Watch(ctx, o)
+		},
+	}
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, client), kind, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 }
 
 // replaced tells of a pod whose end was missed because another took its name.
@@ -116,14 +144,12 @@ func (f *Feeds) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { f.pods.RunWithContext(ctx) })
 	wg.Go(func() { f.nodes.RunWithContext(ctx) })
-	f.factory.StartWithContext(ctx)
-	if cache.WaitForCacheSync(ctx.Done(), f.pods.HasSynced, f.nodes.HasSynced) {
-		f.factory.WaitForCacheSync(ctx.Done())
+	wg.Go(func() { f.services.RunWithContext(ctx) })
+	if cache.WaitForCacheSync(ctx.Done(), f.pods.HasSynced, f.nodes.HasSynced, f.services.HasSynced) {
 		close(f.synced)
 	}
 	<-ctx.Done()
 	wg.Wait()
-	f.factory.Shutdown()
 	return nil
 }
 
@@ -177,14 +203,15 @@ func (f *Feeds) Node(name string) (*corev1.Node, error) {
 
 // ServicesFor are the Services that the environment of a namespace's pods tells of.
 func (f *Feeds) ServicesFor(namespace string) ([]*corev1.Service, error) {
-	out, err := f.services.Services(namespace).List(labels.Everything())
+	services := corelisters.NewServiceLister(f.services.GetIndexer())
+	out, err := services.Services(namespace).List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("list services of namespace %s: %w", namespace, err)
 	}
 	if namespace == corev1.NamespaceDefault {
 		return out, nil
 	}
-	api, err := f.services.Services(corev1.NamespaceDefault).Get("kubernetes")
+	api, err := services.Services(corev1.NamespaceDefault).Get("kubernetes")
 	if apierrors.IsNotFound(err) {
 		return out, nil
 	}

@@ -10,7 +10,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -18,7 +17,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/rounds"
 )
 
 // Config of a Keeper. Zero values are upstream's: a lease of 40 s renewed every 10.
@@ -32,20 +33,20 @@ type Config struct {
 
 // Keeper renews leases.
 type Keeper struct {
-	cfg Config
-
-	mu   sync.Mutex
-	held map[string]*held
-	wake chan struct{}
+	cfg    Config
+	rounds *rounds.Rounds
 }
 
 type held struct {
 	name   string
-	client kubernetes.Interface
+	client Client
 	uid    func() types.UID
 	lease  *coordinationv1.Lease
-	due    time.Time
-	busy   bool
+}
+
+// Client of the API, as far as leases need it.
+type Client interface {
+	CoordinationV1() typedcoordinationv1.CoordinationV1Interface
 }
 
 // NewKeeper makes a Keeper; Run runs it.
@@ -62,100 +63,27 @@ func NewKeeper(cfg Config) *Keeper {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Keeper{cfg: cfg, held: map[string]*held{}, wake: make(chan struct{}, 1)}
+	return &Keeper{cfg: cfg, rounds: rounds.New(cfg.Parallel)}
 }
 
 // Hold keeps the lease of a node, from now until the function returned is called.
 // The node owns its lease, by the UID that it has at the time: a node that somebody
 // deleted is registered again with another one, and what the old one owned is collected.
-func (k *Keeper) Hold(node string, client kubernetes.Interface, uid func() types.UID) (release func()) {
+func (k *Keeper) Hold(node string, client Client, uid func() types.UID) (release func()) {
 	h := &held{name: node, client: client, uid: uid}
-	k.mu.Lock()
-	k.held[node] = h
-	k.mu.Unlock()
-	k.nudge()
-	return func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if k.held[node] == h {
-			delete(k.held, node)
-		}
-	}
-}
-
-func (k *Keeper) nudge() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	return k.rounds.Add("kubelet: lease", 0, func(ctx context.Context) time.Duration { return k.renew(ctx, h) }).Stop
 }
 
 // Run renews until ctx ends.
-func (k *Keeper) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	slots := make(chan struct{}, k.cfg.Parallel)
-	for {
-		h, at := k.next()
-		wait := k.cfg.Every
-		if h != nil {
-			wait = time.Until(at)
-		}
-		if wait > 0 {
-			t := time.NewTimer(wait)
-			select {
-			case <-ctx.Done():
-				t.Stop()
-				return nil
-			case <-k.wake:
-				t.Stop()
-			case <-t.C:
-			}
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case slots <- struct{}{}:
-		}
-		k.mu.Lock()
-		h.busy = true
-		k.mu.Unlock()
-		wg.Go(func() {
-			defer func() { <-slots }()
-			k.renew(ctx, h)
-		})
-	}
-}
+func (k *Keeper) Run(ctx context.Context) error { return k.rounds.Run(ctx) }
 
-// next is the lease that is due first.
-func (k *Keeper) next() (*held, time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var first *held
-	for _, h := range k.held {
-		if !h.busy && (first == nil || h.due.Before(first.due)) {
-			first = h
-		}
-	}
-	if first == nil {
-		return nil, time.Time{}
-	}
-	return first, first.due
-}
-
-func (k *Keeper) renew(ctx context.Context, h *held) {
+func (k *Keeper) renew(ctx context.Context, h *held) (again time.Duration) {
 	err := k.write(ctx, h)
-	next := k.cfg.Every
 	if err != nil && ctx.Err() == nil {
 		k.cfg.Logger.WarnContext(ctx, "the lease of a node cannot be renewed", "node", h.name, "error", err)
-		next = min(next, time.Second)
+		return min(k.cfg.Every, time.Second)
 	}
-	k.mu.Lock()
-	h.busy = false
-	h.due = time.Now().Add(next)
-	k.mu.Unlock()
-	k.nudge()
+	return k.cfg.Every
 }
 
 func (k *Keeper) write(ctx context.Context, h *held) error {

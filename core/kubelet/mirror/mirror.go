@@ -11,15 +11,17 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/rounds"
 	"github.com/wasmplane/wasmplane/core/kubelet/static"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -27,9 +29,14 @@ import (
 // Pods by their names.
 type Pods map[types.NamespacedName]*corev1.Pod
 
+// Client of the API, as far as mirrors need it.
+type Client interface {
+	CoreV1() typedcorev1.CoreV1Interface
+}
+
 // Config of a Keeper.
 type Config struct {
-	Client kubernetes.Interface
+	Client Client
 	// Node is the UID of the node that owns the mirrors, which is registered by then.
 	Node func() types.UID
 	// Pods are the static pods that there are, those that end too; ok is false while that is not known.
@@ -42,7 +49,7 @@ type Config struct {
 // Keeper keeps the mirrors of one node.
 type Keeper struct {
 	cfg  Config
-	kick chan struct{}
+	turn atomic.Pointer[rounds.Turn] // nil: nobody keeps them yet
 
 	mu   sync.Mutex
 	have Pods
@@ -50,14 +57,13 @@ type Keeper struct {
 
 // New makes a Keeper; Run runs it.
 func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, kick: make(chan struct{}, 1), have: Pods{}}
+	return &Keeper{cfg: cfg, have: Pods{}}
 }
 
 // Refresh has the static pods looked at again. It never blocks.
 func (k *Keeper) Refresh() {
-	select {
-	case k.kick <- struct{}{}:
-	default:
+	if turn := k.turn.Load(); turn != nil {
+		turn.Soon()
 	}
 }
 
@@ -84,27 +90,27 @@ func (k *Keeper) Gone(m *corev1.Pod) {
 
 // Run keeps the mirrors until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
+	r := rounds.New(1)
+	k.Join(ctx, r)
+	return r.Run(ctx)
+}
+
+// Join is Run by rounds.
+func (k *Keeper) Join(ctx context.Context, r *rounds.Rounds) {
 	retry := run.Backoff{First: 100 * time.Millisecond, Longest: 10 * time.Second}
-	for {
+	turn := r.Add("kubelet: mirrors of static pods", 0, func(context.Context) time.Duration {
 		err := k.sync(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // it was stopped: what it did not get done is no failure
-		case err != nil:
+		if err != nil && ctx.Err() == nil {
 			wait := retry.Next()
 			k.cfg.Logger.WarnContext(ctx, "static pods cannot be shown in the API; trying again", "error", err, "retryIn", wait)
-			if !run.Sleep(ctx, wait) {
-				return nil
-			}
-			continue
+			return wait
 		}
 		retry.Reset()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-k.kick:
-		}
-	}
+		return rounds.Never
+	})
+	k.turn.Store(turn)
+	turn.Soon() // for what came while nobody could be woken
+	context.AfterFunc(ctx, turn.Stop)
 }
 
 // sync deletes and creates mirrors; one that fails keeps up no other.

@@ -32,10 +32,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/kubelet/rounds"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -71,10 +72,15 @@ type Short struct {
 	Grace time.Duration
 }
 
+// Client of the API, as far as nodes need it.
+type Client interface {
+	CoreV1() typedcorev1.CoreV1Interface
+}
+
 // Config of a Registrar.
 type Config struct {
 	Name   string
-	Client kubernetes.Interface
+	Client Client
 	Host   Host
 	Engine interface {
 		engine.Images
@@ -107,9 +113,11 @@ type Config struct {
 // Registrar of one node.
 type Registrar struct {
 	cfg  Config
-	kick chan struct{}
+	last time.Time // of a write of the status; its turn's alone
 
 	mu      sync.Mutex
+	turn    *rounds.Turn // nil: the status is not kept yet
+	stale   bool         // it is to be looked at as soon as it is kept
 	node    *corev1.Node
 	local   *corev1.Node                 // as it is to be registered
 	plugged map[corev1.ResourceName]bool // what device plugins have had
@@ -132,7 +140,7 @@ func NewRegistrar(cfg Config) (*Registrar, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Registrar{cfg: cfg, kick: make(chan struct{}, 1), plugged: map[corev1.ResourceName]bool{}}, nil
+	return &Registrar{cfg: cfg, plugged: map[corev1.ResourceName]bool{}}, nil
 }
 
 // UID of the node, once registered.
@@ -173,9 +181,10 @@ func (r *Registrar) RuntimeFailed(err error) {
 
 // Refresh has the status looked at now.
 func (r *Registrar) Refresh() {
-	select {
-	case r.kick <- struct{}{}:
-	default:
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stale = r.turn == nil; !r.stale {
+		r.turn.Soon()
 	}
 }
 
@@ -294,24 +303,31 @@ func (r *Registrar) wanted(ctx context.Context) (*corev1.Node, error) {
 
 // Run keeps the status until ctx ends.
 func (r *Registrar) Run(ctx context.Context) error {
-	t := time.NewTicker(r.cfg.Every)
-	defer t.Stop()
-	last := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-		case <-r.kick:
-		}
-		wrote, err := r.refresh(ctx, time.Since(last) >= r.cfg.Report)
+	by := rounds.New(1)
+	r.Join(ctx, by)
+	return by.Run(ctx)
+}
+
+// Join is Run by rounds.
+func (r *Registrar) Join(ctx context.Context, by *rounds.Rounds) {
+	r.last = time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := r.cfg.Every
+	if r.stale {
+		first = 0
+	}
+	r.turn = by.Add("kubelet: node status", first, func(context.Context) time.Duration {
+		wrote, err := r.refresh(ctx, time.Since(r.last) >= r.cfg.Report)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			r.cfg.Logger.WarnContext(ctx, "the node's status cannot be written", "error", err)
 		case wrote:
-			last = time.Now()
+			r.last = time.Now()
 		}
-	}
+		return r.cfg.Every
+	})
+	context.AfterFunc(ctx, r.turn.Stop)
 }
 
 func (r *Registrar) refresh(ctx context.Context, force bool) (bool, error) {

@@ -19,9 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/rounds"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -40,9 +41,14 @@ type Key struct {
 	Namespace, Name string
 }
 
+// Client of the API, as far as objects need it.
+type Client interface {
+	CoreV1() typedcorev1.CoreV1Interface
+}
+
 // Store holds objects for the pods of a node.
 type Store struct {
-	client kubernetes.Interface
+	client Client
 	log    *slog.Logger
 	// changed is called for each pod that refers to an object that changed.
 	changed func(pod types.UID)
@@ -50,8 +56,8 @@ type Store struct {
 	mu    sync.Mutex
 	held  map[Key]*held
 	byPod map[types.UID][]Key
-	start []*held // wait for Run to watch them
-	wake  chan struct{}
+	start []*held      // wait for Run to watch them
+	turn  *rounds.Turn // nil: nobody watches yet
 }
 
 type held struct {
@@ -64,11 +70,11 @@ type held struct {
 
 // New makes a Store; Run runs its watches. Before that, and without it, objects
 // are asked for one by one.
-func New(client kubernetes.Interface, log *slog.Logger) *Store {
+func New(client Client, log *slog.Logger) *Store {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Store{client: client, log: log, held: map[Key]*held{}, byPod: map[types.UID][]Key{}, wake: make(chan struct{}, 1)}
+	return &Store{client: client, log: log, held: map[Key]*held{}, byPod: map[types.UID][]Key{}}
 }
 
 // Changed sets whom to tell of pods whose objects changed; before Run.
@@ -91,9 +97,8 @@ func (s *Store) Follow(p *corev1.Pod) {
 		h.pods[p.UID] = struct{}{}
 	}
 	s.dropAll(p.UID, before, keys)
-	select {
-	case s.wake <- struct{}{}:
-	default:
+	if s.turn != nil {
+		s.turn.Soon()
 	}
 }
 
@@ -129,30 +134,33 @@ func (s *Store) dropAll(uid types.UID, keys, keep []Key) {
 
 // Run watches until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for {
+	r := rounds.New(1)
+	s.Join(ctx, r)
+	return r.Run(ctx)
+}
+
+// Join is Run by rounds.
+func (s *Store) Join(ctx context.Context, r *rounds.Rounds) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn = r.Add("kubelet: objects", 0, func(context.Context) time.Duration {
 		s.mu.Lock()
-		start := s.start
-		s.start = nil
-		for _, h := range start {
+		defer s.mu.Unlock()
+		for _, h := range s.start {
 			if h.gone {
 				continue
 			}
 			wctx, cancel := context.WithCancel(ctx)
 			h.stop = cancel
-			wg.Go(func() {
+			r.Go("kubelet: watch of an object", func() {
 				defer cancel()
 				s.watch(wctx, h)
 			})
 		}
-		s.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.wake:
-		}
-	}
+		s.start = nil
+		return rounds.Never
+	})
+	context.AfterFunc(ctx, s.turn.Stop)
 }
 
 // reader reads one kind of object of a namespace; its lists are an L.

@@ -12,12 +12,14 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/rounds"
 )
 
 // Check is one probe of one container.
@@ -72,7 +74,7 @@ type Manager struct {
 	mu   sync.Mutex
 	jobs map[jobKey]*job
 	due  schedule
-	wake chan struct{}
+	turn atomic.Pointer[rounds.Turn] // nil: nobody probes yet
 }
 
 type jobKey struct {
@@ -95,7 +97,6 @@ type job struct {
 func NewManager(h Handler, report Report, event RecordEvent, log *slog.Logger) *Manager {
 	return &Manager{
 		handler: h, report: report, event: event, log: log, start: time.Now(), metrics: newMetrics(), jobs: map[jobKey]*job{},
-		wake: make(chan struct{}, 1),
 	}
 }
 
@@ -164,42 +165,33 @@ func (m *Manager) drop(key jobKey, j *job) {
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 
 func (m *Manager) nudge() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
+	if turn := m.turn.Load(); turn != nil {
+		turn.Soon()
 	}
 }
 
 // Run probes until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for {
-		ready, wait := m.take()
-		for _, j := range ready {
-			wg.Go(func() { m.run(ctx, j) })
-		}
-		var timer <-chan time.Time
-		var t *time.Timer
-		if wait > 0 {
-			t = time.NewTimer(wait)
-			timer = t.C
-		}
-		select {
-		case <-ctx.Done():
-		case <-m.wake:
-		case <-timer:
-		}
-		if t != nil {
-			t.Stop()
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-	}
+	r := rounds.New(1)
+	m.Join(ctx, r)
+	return r.Run(ctx)
 }
 
-// take answers the probes that are due, and how long until the next; 0 if there is none.
+// Join is Run by rounds.
+func (m *Manager) Join(ctx context.Context, r *rounds.Rounds) {
+	turn := r.Add("kubelet: probes", 0, func(context.Context) time.Duration {
+		ready, wait := m.take()
+		for _, j := range ready {
+			r.Go("kubelet: probe", func() { m.run(ctx, j) })
+		}
+		return wait
+	})
+	m.turn.Store(turn)
+	turn.Soon() // for what was added while nobody could be woken
+	context.AfterFunc(ctx, turn.Stop)
+}
+
+// take answers the probes that are due, and how long until the next.
 func (m *Manager) take() (ready []*job, wait time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -208,10 +200,10 @@ func (m *Manager) take() (ready []*job, wait time.Duration) {
 		j, _ := heap.Pop(&m.due).(*job)
 		ready = append(ready, j)
 	}
-	if len(m.due) > 0 {
-		wait = m.due[0].next.Sub(now)
+	if len(m.due) == 0 {
+		return ready, rounds.Never
 	}
-	return ready, wait
+	return ready, m.due[0].next.Sub(now)
 }
 
 func (m *Manager) run(ctx context.Context, j *job) {

@@ -21,20 +21,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/rounds"
 )
 
 // Writer writes statuses of pods. Of several for one pod that wait, only the
 // last is written; different pods' are written in parallel, up to a bound.
 type Writer struct {
-	client kubernetes.Interface
-	log    *slog.Logger
-	slots  chan struct{}
+	client   Client
+	log      *slog.Logger
+	parallel int
 
-	mu    sync.Mutex
-	pods  map[types.UID]*entry
-	ready []*entry
-	wake  chan struct{}
+	mu      sync.Mutex
+	pods    map[types.UID]*entry
+	ready   []*entry
+	writing int
+	turn    *rounds.Turn // nil: nobody writes yet
+}
+
+// Client of the API, as far as pods need it.
+type Client interface {
+	CoreV1() typedcorev1.CoreV1Interface
 }
 
 type entry struct {
@@ -53,46 +61,64 @@ type entry struct {
 }
 
 // NewWriter writes through client, at most parallel at a time (8 if zero).
-func NewWriter(client kubernetes.Interface, log *slog.Logger, parallel int) *Writer {
+func NewWriter(client Client, log *slog.Logger, parallel int) *Writer {
 	if parallel <= 0 {
 		parallel = 8
 	}
-	return &Writer{client: client, log: log, slots: make(chan struct{}, parallel), pods: map[types.UID]*entry{}, wake: make(chan struct{}, 1)}
+	return &Writer{client: client, log: log, parallel: parallel, pods: map[types.UID]*entry{}}
 }
 
 // Run writes until ctx ends. What is not written then is made again from the
 // node's state by the next to run there.
 func (w *Writer) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for {
-		e := w.next()
-		if e == nil {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-w.wake:
-			}
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case w.slots <- struct{}{}:
-		}
-		wg.Go(func() {
-			defer func() { <-w.slots }()
-			w.write(ctx, e)
-		})
-	}
+	r := rounds.New(1)
+	w.Join(ctx, r)
+	return r.Run(ctx)
 }
 
+// Join is Run by rounds: statuses are written until ctx ends.
+func (w *Writer) Join(ctx context.Context, r *rounds.Rounds) {
+	turn := r.Add("kubelet: status writer", 0, func(context.Context) time.Duration {
+		for first := w.next(); first != nil; first = w.next() {
+			e := first
+			r.Go("kubelet: status writer", func() {
+				for ; e != nil && ctx.Err() == nil; e = w.another() {
+					w.write(ctx, e)
+				}
+			})
+		}
+		return rounds.Never
+	})
+	w.mu.Lock()
+	w.turn = turn
+	w.mu.Unlock()
+	context.AfterFunc(ctx, turn.Stop)
+}
+
+// next is what may be written now, beside what is being written; nil: nothing.
 func (w *Writer) next() *entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.ready) == 0 {
+	if len(w.ready) == 0 || w.writing >= w.parallel {
 		return nil
 	}
+	w.writing++
+	return w.first()
+}
+
+// another is what is written after a write that has ended; nil: nothing is.
+func (w *Writer) another() *entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.ready) == 0 {
+		w.writing--
+		return nil
+	}
+	return w.first()
+}
+
+// first of those that are ready. Lock held.
+func (w *Writer) first() *entry {
 	e := w.ready[0]
 	w.ready = w.ready[1:]
 	return e
@@ -212,9 +238,11 @@ func (w *Writer) queue(uid types.UID) {
 }
 
 func (w *Writer) nudge() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
+	w.mu.Lock()
+	turn := w.turn
+	w.mu.Unlock()
+	if turn != nil {
+		turn.Soon()
 	}
 }
 

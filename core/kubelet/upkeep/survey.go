@@ -27,18 +27,18 @@ func (k *Keeper) Disk() *diskusage.Pods {
 }
 
 // surveys are made until ctx ends, when they are wanted.
-func (k *Keeper) surveys(ctx context.Context) error {
+func (k *Keeper) surveys(ctx context.Context) {
 	var m meter // not the one of evictions, which nobody else's questions should make slower
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-k.wanted:
 		}
 		k.surveyed.Store(k.survey(ctx, &m))
 		m.sweep()
 		if !run.Sleep(ctx, surveyEvery) {
-			return nil
+			return
 		}
 	}
 }

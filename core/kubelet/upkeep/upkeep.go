@@ -21,7 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
-	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/kubelet/rounds"
 )
 
 // How often the housekeeping is done, and images are looked at.
@@ -92,35 +92,32 @@ type disk interface {
 	Disk(ctx context.Context) (used, total uint64, err error)
 }
 
-// Run does the housekeeping until ctx ends. Logs are looked at on their own: to measure what pods hold may take a while.
+// Run does the housekeeping until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
-	var collected time.Time
-	return run.Together(ctx,
-		k.surveys,
-		func(ctx context.Context) error { return k.loop(ctx, k.rotateLogs) },
-		func(ctx context.Context) error {
-			return k.loop(ctx, func(ctx context.Context, now time.Time) {
-				k.relieve(ctx, now)
-				if k.images != nil && now.Sub(collected) >= collectEvery {
-					collected = now
-					k.collect(ctx, now)
-				}
-			})
-		},
-	)
+	r := rounds.New(2)
+	k.Join(ctx, r)
+	return r.Run(ctx)
 }
 
-// loop calls do with the time, now and then, until ctx ends.
-func (k *Keeper) loop(ctx context.Context, do func(ctx context.Context, now time.Time)) error {
-	t := time.NewTicker(k.cfg.Every)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case now := <-t.C:
-			do(ctx, now)
+// Join is Run by rounds. Logs are looked at on their own: to measure what pods hold may take a while.
+func (k *Keeper) Join(ctx context.Context, r *rounds.Rounds) {
+	var collected time.Time
+	logs := r.Add("kubelet: logs", k.cfg.Every, func(context.Context) time.Duration {
+		k.rotateLogs(ctx, time.Now())
+		return k.cfg.Every
+	})
+	room := r.Add("kubelet: upkeep", k.cfg.Every, func(context.Context) time.Duration {
+		now := time.Now()
+		k.relieve(ctx, now)
+		if k.images != nil && now.Sub(collected) >= collectEvery {
+			collected = now
+			k.collect(ctx, now)
 		}
+		return k.cfg.Every
+	})
+	context.AfterFunc(ctx, func() { logs.Stop(); room.Stop() })
+	if k.images != nil { // nobody asks a host without a disk
+		r.Go("kubelet: surveys", func() { k.surveys(ctx) })
 	}
 }
 

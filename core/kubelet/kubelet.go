@@ -22,9 +22,7 @@ import (
 	"time"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	typednodev1 "k8s.io/client-go/kubernetes/typed/node/v1"
@@ -44,6 +42,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
+	"github.com/wasmplane/wasmplane/core/kubelet/recorder"
 	"github.com/wasmplane/wasmplane/core/kubelet/rounds"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
 	"github.com/wasmplane/wasmplane/core/kubelet/upkeep"
@@ -237,7 +236,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	defer k.tasks.Wait()
 	defer cancel()
 	if k.rec = k.cfg.Events; k.rec == nil {
-		k.recorder(ctx)
+		k.rec = recorder.New(ctx, k.cfg.Client.CoreV1(), k.cfg.NodeName, &k.tasks)
 	}
 	if err := k.awaitRuntime(ctx); err != nil {
 		return nil // ctx ended
@@ -294,14 +293,4 @@ func (k *Kubelet) join(ctx context.Context, start func(string, func(context.Cont
 		close(k.joined)
 	}
 	return nil
-}
-
-func (k *Kubelet) recorder(ctx context.Context) {
-	events := record.NewBroadcaster(record.WithContext(ctx))
-	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.cfg.Client.CoreV1().Events("")})
-	k.tasks.Go("kubelet: recorder of events", func() {
-		<-ctx.Done()
-		events.Shutdown()
-	})
-	k.rec = events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: k.cfg.NodeName})
 }

@@ -28,19 +28,15 @@ type nodeClient struct {
 func newNodeClient(cfg *rest.Config) (*nodeClient, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	http, err := rest.HTTPClientFor(cfg)
+	core, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make a node's client: %w", err)
 	}
-	core, err := typedcorev1.NewForConfigAndClient(cfg, http)
+	coordination, err := typedcoordinationv1.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make a node's client: %w", err)
 	}
-	coordination, err := typedcoordinationv1.NewForConfigAndClient(cfg, http)
-	if err != nil {
-		return nil, fmt.Errorf("make a node's client: %w", err)
-	}
-	node, err := typednodev1.NewForConfigAndClient(cfg, http)
+	node, err := typednodev1.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make a node's client: %w", err)
 	}

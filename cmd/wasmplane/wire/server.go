@@ -118,10 +118,11 @@ func (s *server) trials(points []abi.Point) func() whyapi.Trials {
 	}
 	return func() whyapi.Trials {
 		wasm, untried, release := s.plugins.SchedulingTrials()
-		return whyapi.Trials{Untried: untried, Release: release, Profiles: func(inf informers.SharedInformerFactory) ([]scheduler.Profile, error) {
+		list := func(inf informers.SharedInformerFactory) ([]scheduler.Profile, error) {
 			policy, err := profiles.Of(s.Options.Config, wasm, native.Config{Informers: inf}, process.Extenders(s.Options, true))
 			return policy.Profiles, err
-		}}
+		}
+		return whyapi.Trials{Profiles: list, Untried: untried, Release: release}
 	}
 }
 

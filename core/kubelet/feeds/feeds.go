@@ -53,7 +53,8 @@ func New(client Client, nodeName string) (*Feeds, error) {
 	}
 	var pods, nodes string // selectors of fields
 	if nodeName != "" {
-		pods, nodes = fields.OneTermEqualSelector("spec.nodeName", nodeName).String(), fields.OneTermEqualSelector("metadata.name", nodeName).String()
+		pods = fields.OneTermEqualSelector("spec.nodeName", nodeName).String()
+		nodes = fields.OneTermEqualSelector("metadata.name", nodeName).String()
 	} else {
 		pods = fields.OneTermNotEqualSelector("spec.nodeName", "").String()
 	}

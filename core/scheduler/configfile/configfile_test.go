@@ -38,7 +38,8 @@ func profiles(text string) ([]scheduler.Profile, error) {
 		return nil, err
 	}
 	inf := informers.NewSharedInformerFactory(nil, 0)
-	return f.Profiles([]scheduler.Weighted{{Plugin: gold{}, Weight: 5}}, native.Config{Informers: inf}, extender.Reach{Dial: dial.Operator(nil)})
+	wasm := []scheduler.Weighted{{Plugin: gold{}, Weight: 5}}
+	return f.Profiles(wasm, native.Config{Informers: inf}, extender.Reach{Dial: dial.Operator(nil)})
 }
 
 // find is how a plugin takes part in the first profile; "" = not at all.

@@ -103,7 +103,7 @@ run() {
     unshare --mount --pid --net --fork --kill-child test/fresh/inside.sh >"$log" 2>&1 &
   namespace=$!
   await_child
-  slirp4netns --configure --mtu=65520 --disable-host-loopback --ready-fd=3 "$child" tap0 >"$logs/slirp4netns.log" 2>&1 3>"$work/go" &
+  slirp4netns --configure --enable-ipv6 --mtu=65520 --disable-host-loopback --ready-fd=3 "$child" tap0 >"$logs/slirp4netns.log" 2>&1 3>"$work/go" &
   network=$!
   sleep "$limit" >/dev/null 2>&1 & # it holds nobody's output open
   watch=$!

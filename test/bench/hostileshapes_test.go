@@ -83,8 +83,10 @@ func moreHostiles(n int) []hostile {
 		ofCluster("webhooks of conditions", admission, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "conditions", `"webhooks":[`+
 			list(n/5, `{"name":"a%[1]d.b.example","sideEffects":"None","admissionReviewVersions":["v1"],"failurePolicy":"Ignore","clientConfig":{"url":"https://127.0.0.1:1"},"rules":[{"apiGroups":["never.example"],"apiVersions":["*"],"operations":["*"],"resources":["x"]}],
 			"matchConditions":[{"name":"a","expression":"object.x == %[1]d"},{"name":"b","expression":"object.y == %[1]d"},{"name":"c","expression":"object.z == %[1]d"}]}`)+`]`),
-		after(hostile{what: "rules of mine", method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews?tenant",
-			body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"default"}}`},
+		after(hostile{
+			what: "rules of mine", method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews?tenant",
+			body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"default"}}`,
+		},
 			objectOf("", "rbac.authorization.k8s.io/v1", "roles", "Role", "huge", `"rules":[`+list(10*n, `{"verbs":["get"],"apiGroups":[""],"resources":["r%d"]}`)+`]`),
 			objectOf("", "rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding", "huge", `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"huge"},
 				"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"tenant"}]`)),
@@ -126,11 +128,15 @@ func moreHostiles(n int) []hostile {
 		objectOf("owners of an object", "v1", "configmaps", "ConfigMap", "owned", `"metadata":{"name":"owned","ownerReferences":[`+list(6*n, `{"apiVersion":"v1","kind":"ConfigMap","name":"o%[1]d","uid":"00000000-0000-0000-0000-%012[1]d"}`)+`]}`),
 		objectOf("managers of an object", "v1", "configmaps", "ConfigMap", "managed", `"metadata":{"name":"managed","managedFields":[`+
 			list(5*n, `{"manager":"m%[1]d","operation":"Update","apiVersion":"v1","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:k%[1]d":{}}}}`)+`]}`),
-		after(hostile{what: "JSON patch: copies that double", method: http.MethodPatch, path: "/api/v1/namespaces/default/configmaps/copies", media: jsonOps,
-			body: `[{"op":"add","path":"/data","value":{"a":"` + strings.Repeat("x", 10*n) + `"}},` + strings.Repeat(`{"op":"copy","from":"/data","path":"/data/b"},`, 30) + `{"op":"test","path":"/kind","value":"ConfigMap"}]`},
+		after(hostile{
+			what: "JSON patch: copies that double", method: http.MethodPatch, path: "/api/v1/namespaces/default/configmaps/copies", media: jsonOps,
+			body: `[{"op":"add","path":"/data","value":{"a":"` + strings.Repeat("x", 10*n) + `"}},` + strings.Repeat(`{"op":"copy","from":"/data","path":"/data/b"},`, 30) + `{"op":"test","path":"/kind","value":"ConfigMap"}]`,
+		},
 			objectOf("", "v1", "configmaps", "ConfigMap", "copies", `"data":{}`)),
-		after(hostile{what: "strategic merge: lists in lists", method: http.MethodPatch, path: "/api/v1/namespaces/default/pods/nested", media: strategic,
-			body: `{"spec":{"containers":[` + list(min(n, 100), `{"name":"c%d","env":[`+strings.ReplaceAll(list(n/10, `{"name":"e%d"}`), "%", "%%")+`],"ports":[`+strings.ReplaceAll(list(n/20, `{"containerPort":%d}`), "%", "%%")+`]}`) + `]}}`},
+		after(hostile{
+			what: "strategic merge: lists in lists", method: http.MethodPatch, path: "/api/v1/namespaces/default/pods/nested", media: strategic,
+			body: `{"spec":{"containers":[` + list(min(n, 100), `{"name":"c%d","env":[`+strings.ReplaceAll(list(n/10, `{"name":"e%d"}`), "%", "%%")+`],"ports":[`+strings.ReplaceAll(list(n/20, `{"containerPort":%d}`), "%", "%%")+`]}`) + `]}}`,
+		},
 			objectOf("", "v1", "pods", "Pod", "nested", `"spec":{"containers":[`+list(min(n, 100), `{"name":"c%d","image":"x","env":[`+strings.ReplaceAll(list(n/10, `{"name":"x%d"}`), "%", "%%")+`]}`)+`]}`)),
 		{what: "deletion of what many labels select", method: http.MethodDelete, path: "/api/v1/namespaces/default/secrets?labelSelector=a+in+(" + list(60*n, "v%d") + ")"},
 		objectOf("a token for many", "v1", "serviceaccounts/default/token", "TokenRequest", "", `"apiVersion":"authentication.k8s.io/v1","spec":{"audiences":[`+list(50*n, `"a%d"`)+`]}`),

@@ -201,8 +201,9 @@ func TestWhatIsBeyondTheRequestStandsInFiles(t *testing.T) {
   matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]},
   variables: [{name: teams, expression: 'globalContext.Get("teams", "")'}],
   validations: [{expression: 'image.GetMetadata(object.spec.containers[0].image).config.User ==
-    resource.Get("v1", "configmaps", "default", "c").data.user && resource.List("v1", "configmaps", "", {"a": "b"}).items.size() == 1 && http.Get("https://a.example.com/x").ok == true
-    && variables.teams[0].metadata.name == "t"'}]}}`,
+    resource.Get("v1", "configmaps", "default", "c").data.user &&
+    resource.List("v1", "configmaps", "", {"a": "b"}).items.size() == 1 && http.Get("https://a.example.com/x").ok == true &&
+    variables.teams[0].metadata.name == "t"'}]}}`,
 		"resources.yaml": "{apiVersion: v1, kind: Pod, metadata: {name: good}, spec: {containers: [{name: c, image: a}]}}\n---\n" +
 			"{apiVersion: v1, kind: Pod, metadata: {name: bad}, spec: {containers: [{name: c, image: b}]}}\n",
 		"team.yaml": "{apiVersion: v1, kind: Namespace, metadata: {name: t}}",

@@ -88,7 +88,8 @@ func resolverGone(w *world) error {
 	w.resolver.stop()
 	for until := time.Now().Add(stop); time.Now().Before(until); w.hold(200 * time.Millisecond) {
 		n++ // a name that nobody has asked for is in no cache
-		problems = append(problems, expect(inside, dns.RcodeSuccess, time.Second), expect(fmt.Sprintf("n%d.%s", n, outside), dns.RcodeServerFailure, askFor))
+		problems = append(problems, expect(inside, dns.RcodeSuccess, time.Second),
+			expect(fmt.Sprintf("n%d.%s", n, outside), dns.RcodeServerFailure, askFor))
 	}
 	problems = append(problems, w.resolver.start(), harness.Poll(w.ctx, 100*time.Millisecond, func() error {
 		n++

@@ -49,7 +49,8 @@ type world struct {
 // State implements latest.Objects: whatever is asked about may have changed.
 func (*world) State(schema.GroupVersionKind) (any, error) { return new(int), nil }
 
-func (w *world) List(_ context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector) (out []runtime.Object, err error) {
+func (w *world) List(_ context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector,
+) (out []runtime.Object, err error) {
 	for _, o := range w.objects {
 		if o.GroupVersionKind() == kind && (namespace == "" || namespace == o.GetNamespace()) && selector.Matches(labels.Set(o.GetLabels())) {
 			out = append(out, o)
@@ -279,7 +280,8 @@ func TestMutationsBeyondTheRequest(t *testing.T) {
 	w.add(`{apiVersion: v1, kind: ConfigMap, metadata: {name: x, namespace: red}, data: {a: b}}`)
 	w.add(`{apiVersion: policies.kyverno.io/v1, kind: MutatingPolicy, metadata: {name: copy}, spec: {
   matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]},
-  mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/data/a", value: resource.Get("v1", "configmaps", "red", "x").data.a}]'}}]}}`)
+  mutations: [{patchType: JSONPatch, jsonPatch: {
+    expression: '[JSONPatch{op: "add", path: "/data/a", value: resource.Get("v1", "configmaps", "red", "x").data.a}]'}}]}}`)
 	r := w.request()
 	if err := w.gate.Mutate(t.Context(), r); err != nil {
 		t.Fatal(err)

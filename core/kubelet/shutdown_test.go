@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/kubelet/shutdown"
@@ -85,6 +86,14 @@ func TestTheMachineGoesDown(t *testing.T) {
 	}
 	p.let = make(chan struct{})
 	p.signs <- false
+	// The sign is taken, and may still have to be heeded: the node says when it was.
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		status, _ := readiness(w)
+		return status == corev1.ConditionTrue, nil
+	})
+	if err != nil {
+		t.Fatalf("the node is not ready again: %v", err)
+	}
 	w.create("n1", "again", func(*corev1.Pod) {})
 	w.until("again", "running", running)
 	cancel()

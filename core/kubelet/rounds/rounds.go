@@ -132,36 +132,35 @@ func (r *Rounds) Run(ctx context.Context) error {
 func (r *Rounds) begin(ctx context.Context) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
-	for _, t := range r.due {
-		// Those that are due stand in front, but not in order: a glance at the first few is enough.
-		if r.working >= r.parallel || t.at.After(now) {
+	for r.working < r.parallel {
+		t := r.next()
+		if t == nil {
 			break
 		}
 		r.working++
-		r.tasks.Go(r.due[0].name, func() { r.work(ctx) })
+		r.tasks.Go(t.name, func() { r.work(ctx, t) })
 	}
 	switch {
 	case len(r.due) == 0 || r.working >= r.parallel:
 		return Never // who works goes on with the next
 	default:
-		return max(r.due[0].at.Sub(now), 0)
+		return max(time.Until(r.due[0].at), 0)
 	}
 }
 
-// work does steps that are due until none is.
-func (r *Rounds) work(ctx context.Context) {
-	for {
-		r.mu.Lock()
-		if ctx.Err() != nil || len(r.due) == 0 || r.due[0].at.After(time.Now()) {
-			r.working--
-			r.nudge() // the timer is set anew
-			r.mu.Unlock()
-			return
-		}
-		t, _ := heap.Pop(&r.due).(*Turn)
-		t.working = true
-		r.mu.Unlock()
+// next takes a turn that is due out of the heap; nil: none is. Lock held.
+func (r *Rounds) next() *Turn {
+	if len(r.due) == 0 || r.due[0].at.After(time.Now()) {
+		return nil
+	}
+	t, _ := heap.Pop(&r.due).(*Turn)
+	t.working = true
+	return t
+}
+
+// work does a step, and then others that are due until none is.
+func (r *Rounds) work(ctx context.Context, t *Turn) {
+	for t != nil {
 		again := t.step(ctx)
 		r.mu.Lock()
 		t.working = false
@@ -169,6 +168,11 @@ func (r *Rounds) work(ctx context.Context) {
 			t.again, again = false, 0
 		}
 		r.schedule(t, again)
+		if t = r.next(); t == nil || ctx.Err() != nil {
+			t = nil
+			r.working--
+			r.nudge() // the timer is set anew
+		}
 		r.mu.Unlock()
 	}
 }

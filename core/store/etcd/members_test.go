@@ -307,6 +307,34 @@ func TestTheLastMemberGoesOnAlone(t *testing.T) {
 	s.wait(c, "two members", voting(2))
 }
 
+// What a client was told to be written is kept by a member that goes on alone, also where the process died before it wrote
+// down that the entry is committed. A copy of the files of one that runs is what a dead one leaves.
+func TestWhatWasAnsweredBeforeTheLossIsKept(t *testing.T) {
+	s := servers{t, newAuthority(t, "ca")}
+	addressA, addressB := freeAddress(t), freeAddress(t)
+	a, _ := s.open(s.config("a", addressA))
+	if err := a.Add(t.Context(), addressB); err != nil {
+		t.Fatal(err)
+	}
+	b, _ := s.open(s.config("b", addressB, "https://"+addressA))
+	s.wait(b, "two members", voting(2))
+	put(t, a.Store(), "/registry/kept")
+	cfg := s.config("a", addressA)
+	dead, next := t.TempDir(), filepath.Join(t.TempDir(), "next")
+	if err := os.CopyFS(dead, os.DirFS(cfg.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := etcd.Survive(t.Context(), etcd.SurviveConfig{
+		Dir: dead, To: next, Name: "a", Address: addressA, Bump: 1000, Server: etcd.ServerConfig{NoFsync: true, Timeout: 2 * time.Minute},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	cfg = s.config("alone", freeAddress(t))
+	cfg.Dir = next
+	alone, _ := s.open(cfg)
+	get(t, alone.Store(), "/registry/kept")
+}
+
 // The member that leads is killed while others write: through the members that are left
 // every write and read succeeds, and each write is done once.
 func TestNobodyNoticesThatTheLeaderDies(t *testing.T) {

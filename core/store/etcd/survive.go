@@ -8,9 +8,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 
+	"github.com/wasmplane/wasmplane/core/store/etcd/memberlog"
 	"github.com/wasmplane/wasmplane/core/store/etcd/snapshotfile"
+	"github.com/wasmplane/wasmplane/core/store/etcd/zaplog"
 )
 
 // SurviveConfig says how one member goes on without the others, which are lost for good.
@@ -27,8 +30,8 @@ type SurviveConfig struct {
 	Server ServerConfig
 }
 
-// Survive makes a store of one member of what a member of several has. It gets an identity
-// of its own: members of before, should they come back, are none of it.
+// Survive makes a store of one member of what a member of several has, all of its log included: each entry may have been
+// answered to a client. It gets an identity of its own: members of before, should they come back, are none of it.
 func Survive(ctx context.Context, c SurviveConfig) (info snapshotfile.Info, err error) {
 	copied := c.To + ".copy"
 	file := c.To + ".snapshot"
@@ -39,6 +42,12 @@ func Survive(ctx context.Context, c SurviveConfig) (info snapshotfile.Info, err 
 	defer func() { err = errors.Join(err, clean()) }()
 	if err := os.CopyFS(copied, os.DirFS(c.Dir)); err != nil {
 		return info, fmt.Errorf("copy the store in %s: %w", c.Dir, err)
+	}
+	if c.Server.Logger == nil {
+		c.Server.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := memberlog.CommitAll(copied, zaplog.To(c.Server.Logger, func(string) {})); err != nil {
+		return info, err
 	}
 	if err := c.snapshot(ctx, copied, file); err != nil {
 		return info, err

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler/decision"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/permission"
@@ -19,7 +20,7 @@ import (
 )
 
 // bind carries a decision out and says whether the pod has its node. Waiting for
-// permission ends when the scheduler stops; a binding that has begun is finished.
+// permission ends when the scheduler stops; a binding that has begun is finished, unless the scheduler no longer leads.
 func (s *Scheduler) bind(ctx context.Context, t *taken) bool {
 	_, end := t.seen.Begin(ctx, "bind")
 	defer end(t.decision)
@@ -45,7 +46,9 @@ func (s *Scheduler) take(ctx context.Context, t *taken, permitted *framework.Sta
 		st = s.bindNow(ctx, prof, it, d)
 	}
 	if !st.IsSuccess() {
-		prof.Unreserve(context.WithoutCancel(ctx), d, it.Info, d.Node)
+		last, cancel := run.ToFinish(ctx, longestWrite)
+		prof.Unreserve(last, d, it.Info, d.Node)
+		cancel()
 		s.undo(ctx, prof, it, d, st)
 		if t.expected {
 			s.withdraw(ctx, it.Info.Pod)
@@ -86,7 +89,7 @@ func (s *Scheduler) bindNow(ctx context.Context, prof *decision.Compiled, it *qu
 	case <-ctx.Done():
 		return framework.AsStatus(ctx.Err())
 	}
-	bindCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestWrite)
+	bindCtx, cancel := run.ToFinish(ctx, longestWrite)
 	defer cancel()
 	s.reports.Cancel(bindCtx, it.Info.Pod.UID) // nothing that was said against the pod comes after its binding
 	if st := s.write(bindCtx, prof, d, it.Info); !st.IsSuccess() {
@@ -144,7 +147,7 @@ func (s *Scheduler) prepare(ctx context.Context, prof *decision.Compiled, it *qu
 func (s *Scheduler) prepareWith(ctx context.Context, pre framework.PreBind, it *queue.Item, d *Decision) *framework.Status {
 	patient, waits := pre.(framework.Patient)
 	if !waits {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestWrite)
+		ctx, cancel := run.ToFinish(ctx, longestWrite)
 		defer cancel()
 		return pre.PreBind(ctx, d.State, it.Info, d.Node)
 	}

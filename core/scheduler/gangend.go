@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler/decision"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/gang"
@@ -88,7 +89,9 @@ func (t *team) take(ctx context.Context, need int, plan *gang.Plan, decided func
 		}
 	}
 	barrier := gang.NewBarrier(placed, need, func() {
-		t.setCondition(context.WithoutCancel(ctx), metav1.ConditionTrue, "Scheduled", "", false)
+		ctx, cancel := run.ToFinish(ctx, longestWrite)
+		defer cancel()
+		t.setCondition(ctx, metav1.ConditionTrue, "Scheduled", "", false)
 	})
 	var out []*taken
 	for i, it := range t.items {

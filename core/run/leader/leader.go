@@ -67,7 +67,7 @@ func (e Election) lead(ctx context.Context, p *pace, work func(ctx context.Conte
 	e.Logger.InfoContext(ctx, "this process leads now", "lease", e.Namespace+"/"+e.Name)
 	// The lease outlives ctx by as long as work needs to stop.
 	renewing, finish := context.WithCancel(context.WithoutCancel(ctx))
-	working, stop := context.WithCancel(ctx)
+	working, stop := context.WithCancel(run.Within(ctx, t.over))
 	defer stop()
 	defer context.AfterFunc(t.over, stop)() //nolint:contextcheck // the term ends the work too
 	renewed := run.Go("leader election", func() error { t.keep(renewing); return nil })

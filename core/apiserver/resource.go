@@ -39,6 +39,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
+	writeoptions "github.com/wasmplane/wasmplane/core/registry/options"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
@@ -402,7 +403,7 @@ func (c *call) delete() error {
 	}
 	r.Options = options
 	remove := c.reg.Delete
-	if registry.Unsafe(options) {
+	if writeoptions.Unsafe(options) {
 		if err := c.mayDeleteUnread(); err != nil {
 			return err
 		}
@@ -477,7 +478,7 @@ func (c *call) deleteCollection() error {
 	if err != nil {
 		return err
 	}
-	if registry.Unsafe(options) {
+	if writeoptions.Unsafe(options) {
 		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", field.ErrorList{
 			field.Invalid(field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true,
 				"is not allowed with DELETECOLLECTION, try again after removing the option"),

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/judging"
 	"github.com/wasmplane/wasmplane/core/registry/optimistic"
 	"github.com/wasmplane/wasmplane/core/registry/options"
 )
@@ -20,6 +21,13 @@ import (
 // dryRun is that of the options of the request behind it.
 func (r *Registry) Change(ctx context.Context, namespace, name string, dryRun []string,
 	f func(o runtime.Object) error,
+) (*object.Object, error) {
+	return r.ChangeJudged(ctx, namespace, name, dryRun, nil, f)
+}
+
+// ChangeJudged is Change, held against what judge looks at: each attempt asks it before it writes. nil = nothing.
+func (r *Registry) ChangeJudged(ctx context.Context, namespace, name string, dryRun []string,
+	judge func(ctx context.Context) error, f func(o runtime.Object) error,
 ) (*object.Object, error) {
 	key, err := r.reads.Key(namespace, name)
 	if err != nil {
@@ -36,6 +44,12 @@ func (r *Registry) Change(ctx context.Context, namespace, name string, dryRun []
 		next := versioned.DeepCopyObject()
 		if err := f(next); err != nil {
 			return Result{}, err
+		}
+		if judge != nil {
+			ctx = judging.Begin(ctx, r.cfg.Store)
+			if err := judge(ctx); err != nil {
+				return Result{}, err
+			}
 		}
 		w := &write{r: r, key: key, codec: r.res.StorageCodec(), opts: options.Options{DryRun: dryRun}}
 		return w.store(ctx, object.FromVersioned(w.codec, next), at.Item)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/judging"
 	"github.com/wasmplane/wasmplane/core/registry/transient"
 )
 
@@ -30,7 +31,7 @@ func (r *Registry) AdmitConnect(ctx context.Context, req *Request, kind schema.G
 		User:        req.User,
 		Object:      object.FromVersioned(transient.Codec{GVK: kind}, options),
 	}
-	defer passOn(ctx, question)
+	defer judging.PassOn(ctx, question)
 	if err := r.cfg.Admission.Mutate(ctx, question); err != nil {
 		return err
 	}

@@ -9,19 +9,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/wasmplane/wasmplane/core/registry/options"
 	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/store"
 )
-
-// Unsafe says whether a delete asks for an object to be deleted unread.
-func Unsafe(options runtime.Object) bool {
-	o, ok := options.(*metav1.DeleteOptions)
-	return ok && o.IgnoreStoreReadErrorWithClusterBreakingPotential != nil && *o.IgnoreStoreReadErrorWithClusterBreakingPotential
-}
 
 // unsafeAttempts bounds how often an unsafe delete begins again because somebody
 // has written the key meanwhile.

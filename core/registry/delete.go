@@ -20,8 +20,10 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/compare"
 	"github.com/wasmplane/wasmplane/core/registry/deletion"
+	"github.com/wasmplane/wasmplane/core/registry/judging"
 	"github.com/wasmplane/wasmplane/core/registry/optimistic"
 	"github.com/wasmplane/wasmplane/core/registry/options"
+	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
 
@@ -39,7 +41,7 @@ func (r *Registry) deleteOne(ctx context.Context, req *Request) (Result, error) 
 		return Result{}, err
 	}
 	return r.onNewest(ctx, key, func(ctx context.Context, at optimistic.Snapshot) (Result, error) {
-		return r.delete(ctx, req, at)
+		return r.delete(judging.Begin(ctx, r.cfg.Store), req, at)
 	})
 }
 
@@ -132,7 +134,8 @@ func (r *Registry) remove(ctx context.Context, req *Request, internal runtime.Ob
 	revision := at.Item.Revision
 	if !options.Of(req.Options).IsDryRun() {
 		var err error
-		if revision, err = r.cfg.Store.Delete(ctx, at.Item.Key, at.Item.Revision); err != nil {
+		fences := judging.Fences(ctx, r.res.Group)
+		if revision, err = store.DeleteFenced(ctx, r.cfg.Store, at.Item.Key, at.Item.Revision, fences); err != nil {
 			return Result{}, r.reads.StoreError(err, "delete", req.Name)
 		}
 		r.released(ctx, at.Item)
@@ -166,6 +169,9 @@ func (r *Registry) deletedStatus(obj *object.Object) (*metav1.Status, error) {
 }
 
 func (r *Registry) admitDelete(ctx context.Context, req *Request, old *object.Object, options *metav1.DeleteOptions) error {
+	if req.Admitted && req.Judge != nil {
+		return req.Judge(ctx)
+	}
 	if req.Admitted {
 		return nil
 	}
@@ -181,7 +187,7 @@ func (r *Registry) admitDelete(ctx context.Context, req *Request, old *object.Ob
 		Options:   options,
 		OldObject: old,
 	}
-	defer passOn(ctx, question)
+	defer judging.PassOn(ctx, question)
 	if err := r.cfg.Admission.Mutate(ctx, question); err != nil {
 		return err
 	}

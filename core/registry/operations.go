@@ -20,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
 	"github.com/wasmplane/wasmplane/core/registry/optimistic"
 	"github.com/wasmplane/wasmplane/core/registry/options"
+	"github.com/wasmplane/wasmplane/core/store"
 )
 
 // Create makes an object of the request's body.
@@ -113,19 +114,13 @@ func (r *Registry) Patch(ctx context.Context, req *Request) (Result, error) {
 			return nil, err
 		}
 		if twice := objectmeta.DedupOwners(next); len(twice) > 0 {
-			warning.AddWarning(ctx, "", duplicateOwners+strings.Join(twice, ","))
+			warning.AddWarning(ctx, "", objectmeta.DuplicateOwners+strings.Join(twice, ","))
 		}
 		w.codec.Default(next)
 		return w.owned(ctx, current, next)
 	}
 	return w.run(ctx)
 }
-
-// duplicateOwners and duplicateOwnersAfter are upstream's words.
-const (
-	duplicateOwners      = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
-	duplicateOwnersAfter = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
-)
 
 func (r *Registry) newWrite(req *Request) (*write, error) {
 	w := &write{r: r, req: req, opts: options.Of(req.Options), codec: r.res.Codec(req.Version)}
@@ -164,7 +159,7 @@ func (w *write) decode(ctx context.Context) (runtime.Object, error) {
 		warnStrict(ctx, strict)
 	}
 	if twice := objectmeta.DedupOwners(o); len(twice) > 0 {
-		warning.AddWarning(ctx, "", duplicateOwners+strings.Join(twice, ","))
+		warning.AddWarning(ctx, "", objectmeta.DuplicateOwners+strings.Join(twice, ","))
 	}
 	w.codec.Default(o)
 	return o, nil
@@ -242,7 +237,7 @@ func (w *write) finalized(obj, old *object.Object) (bool, error) {
 // remove deletes the object whose last finalizer the write took away.
 func (w *write) remove(ctx context.Context, obj *object.Object, at optimistic.Snapshot) (Result, error) {
 	if !w.opts.IsDryRun() {
-		_, err := w.r.cfg.Store.Delete(ctx, w.key, at.Item.Revision)
+		_, err := store.DeleteFenced(ctx, w.r.cfg.Store, w.key, at.Item.Revision, judging.Fences(ctx, w.r.res.Group))
 		if err := w.r.reads.StoreError(err, "delete", w.req.Name); err != nil && !apierrors.IsNotFound(err) {
 			return Result{}, err
 		}

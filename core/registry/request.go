@@ -14,6 +14,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/judging"
 	"github.com/wasmplane/wasmplane/core/registry/options"
 )
 
@@ -40,6 +41,14 @@ type Request struct {
 	// Admitted: admission has judged already what the client sent (an eviction, a
 	// scale), and is not asked about what follows from it.
 	Admitted bool
+	// Judge asks admission again about what the client sent, where it has judged that by other
+	// objects (see Judged): the write is held against what was written since. nil = it need not be asked.
+	Judge func(ctx context.Context) error
+}
+
+// Judged is a context in which admission judges what is sent before the write that follows from it is begun.
+func (r *Registry) Judged(ctx context.Context) context.Context {
+	return judging.Begin(ctx, r.cfg.Store)
 }
 
 // DryRun is what the options say of a dry run: nothing, or All.

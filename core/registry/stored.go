@@ -17,11 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	auditinternal "k8s.io/apiserver/pkg/apis/audit"
-	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/apiserver/pkg/warning"
 
-	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/judging"
 	"github.com/wasmplane/wasmplane/core/registry/reader"
@@ -138,24 +134,6 @@ func (r *Registry) dryCreate(ctx context.Context, key string) error {
 		return r.reads.StoreError(err, "get", reader.LastSegment(key))
 	}
 	return &store.ConflictError{Key: key, Current: kv}
-}
-
-// passOn hands on what plugins had to say: warnings to the client, annotations
-// to the audit log.
-func passOn(ctx context.Context, question *admission.Request) {
-	for _, text := range question.Warnings() {
-		warning.AddWarning(ctx, "", text)
-	}
-	for key, value := range question.Annotations() {
-		audit.AddAuditAnnotation(ctx, key, value)
-	}
-	if bodies := question.BodyAnnotations(); len(bodies) > 0 {
-		if ac := audit.AuditContextFrom(ctx); ac != nil && !ac.GetEventLevel().Less(auditinternal.LevelRequest) {
-			for key, value := range bodies {
-				audit.AddAuditAnnotation(ctx, key, value)
-			}
-		}
-	}
 }
 
 func newUID() types.UID { return uuid.NewUUID() }

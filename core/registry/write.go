@@ -296,7 +296,7 @@ func (w *write) mutate(ctx context.Context, question *admission.Request) error {
 		return badObject(err)
 	}
 	if err := w.r.cfg.Admission.Mutate(ctx, question); err != nil {
-		passOn(ctx, question)
+		judging.PassOn(ctx, question)
 		return err
 	}
 	after, err := question.Object.Versioned()
@@ -308,7 +308,7 @@ func (w *write) mutate(ctx context.Context, question *admission.Request) error {
 		// The chain has defaulted what plugins added.
 		twice := objectmeta.DedupOwners(after)
 		if len(twice) > 0 {
-			warning.AddWarning(ctx, "", duplicateOwnersAfter+strings.Join(twice, ","))
+			warning.AddWarning(ctx, "", objectmeta.DuplicateOwnersAfter+strings.Join(twice, ","))
 		}
 		if len(twice) > 0 || kept {
 			question.Object.SetVersioned(after)
@@ -322,7 +322,7 @@ func (w *write) validate(ctx context.Context, question *admission.Request) error
 		return nil
 	}
 	err := w.r.cfg.Admission.Validate(ctx, question)
-	passOn(ctx, question)
+	judging.PassOn(ctx, question)
 	return err
 }
 

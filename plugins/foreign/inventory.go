@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/wasmplane/wasmplane/core/admission/fence"
 	"github.com/wasmplane/wasmplane/plugins/foreign/kubewarden"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
@@ -59,7 +58,7 @@ func newInventory(f *hostfn.Functions, e *manifest.Entry, m *kubewarden.Metadata
 
 // read is the data document, of the newest state: two writes of the same, one after
 // the other, must not both pass because the second was judged by what was before the first.
-// Nor must two in the same moment: the fences of the groups are raised before they are read.
+// Nor must two in the same moment: whoever reads the newest state raises the fence of its group (hostfn).
 func (v *inventory) read(ctx context.Context) ([]byte, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -99,17 +98,6 @@ func (v *inventory) look(ctx context.Context) (seen []*hostfn.Seen, state string
 			targets = append(targets, t)
 		}
 		v.targets = targets
-	}
-	groups := make([]string, 0, len(v.targets))
-	for _, t := range v.targets {
-		gv, err := schema.ParseGroupVersion(t.APIVersion)
-		if err != nil {
-			return nil, "", err
-		}
-		groups = append(groups, gv.Group)
-	}
-	if err := fence.Raise(ctx, groups...); err != nil {
-		return nil, "", fmt.Errorf("look whether others write what excludes this: %w", err)
 	}
 	known := true
 	for _, t := range v.targets {

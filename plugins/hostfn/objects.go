@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/wasmplane/wasmplane/core/admission/fence"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
@@ -147,6 +148,9 @@ func (c *Caller) GetObject(ctx context.Context, q GetRequest) (GetReply, error) 
 	if err := host.Charge(ctx, costOfObject); err != nil {
 		return GetReply{}, err
 	}
+	if err := raise(ctx, r, q.Fresh); err != nil {
+		return GetReply{}, err
+	}
 	o, revision, err := objects.Get(ctx, r, namespace, q.Name, q.Fresh)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return GetReply{}, fmt.Errorf("read %s %q: %w", r.Resource, q.Name, err)
@@ -173,6 +177,18 @@ type Seen struct {
 	State string
 	// Encode makes the reply.
 	Encode func(ctx context.Context) (ListReply, error)
+}
+
+// raise holds the request that is being judged against what others write to the group of r from now on: a policy
+// that asks for the newest state means that of the moment in which the request is stored.
+func raise(ctx context.Context, r Resource, fresh bool) error {
+	if !fresh {
+		return nil
+	}
+	if err := fence.Raise(ctx, r.GVK().Group); err != nil {
+		return fmt.Errorf("look whether others write what excludes this: %w", err)
+	}
+	return nil
 }
 
 // stateOf are the objects' identities with their versions.
@@ -219,6 +235,9 @@ func (c *Caller) Look(ctx context.Context, q ListRequest) (*Seen, error) {
 	}
 	if len(g.Names) > 0 {
 		s.Limit = 0 // what is not granted must not count
+	}
+	if err := raise(ctx, r, q.Fresh); err != nil {
+		return nil, err
 	}
 	page, err := objects.List(ctx, r, s)
 	if err != nil {

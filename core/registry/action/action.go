@@ -24,6 +24,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/registry"
+	"github.com/wasmplane/wasmplane/core/registry/judging"
 )
 
 // Action answers one kind of request. r is the registry of the resource that the
@@ -87,6 +88,22 @@ func (a *Actions) Do(ctx context.Context, r *registry.Registry, verb string, req
 		return nil, apierrors.NewMethodNotSupported(r.Resource().GroupResource, verb)
 	}
 	return action.Do(r.Context(ctx, req), r, req)
+}
+
+// judged is admitted, and how admission is asked again where a policy has judged by other objects: what
+// follows is held against what was written since. nil = it need not be.
+func judged[T runtime.Object](ctx context.Context, r *registry.Registry, req *registry.Request, kind schema.GroupVersionKind) (
+	T, func(context.Context) error, error,
+) {
+	ctx = r.Judged(ctx)
+	o, err := admitted[T](ctx, r, req, kind)
+	if err != nil || !judging.Raised(ctx) {
+		return o, nil, err
+	}
+	return o, func(ctx context.Context) error {
+		_, err := admitted[T](ctx, r, req, kind)
+		return err
+	}, nil
 }
 
 // admitted decodes the object that a create brings, asks admission about it, and

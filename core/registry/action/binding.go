@@ -41,7 +41,7 @@ func (b oldBinding) Do(ctx context.Context, _ *registry.Registry, req *registry.
 
 // Do implements Action.
 func (b binding) Do(ctx context.Context, pods *registry.Registry, req *registry.Request) (runtime.Object, error) {
-	wanted, err := admitted[*corev1.Binding](ctx, pods, req, corev1.SchemeGroupVersion.WithKind("Binding"))
+	wanted, judge, err := judged[*corev1.Binding](ctx, pods, req, corev1.SchemeGroupVersion.WithKind("Binding"))
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (b binding) Do(ctx context.Context, pods *registry.Registry, req *registry.
 		return nil, err
 	}
 	uid, version := wanted.UID, wanted.ResourceVersion
-	_, err = pods.Change(ctx, req.Namespace, wanted.Name, req.DryRun(), func(o runtime.Object) error {
+	_, err = pods.ChangeJudged(ctx, req.Namespace, wanted.Name, req.DryRun(), judge, func(o runtime.Object) error {
 		pod, ok := o.(*corev1.Pod)
 		if !ok {
 			return apierrors.NewInternalError(fmt.Errorf("stored pod is a %T", o))

@@ -34,7 +34,7 @@ type eviction struct {
 
 // Do implements Action.
 func (e eviction) Do(ctx context.Context, r *registry.Registry, req *registry.Request) (runtime.Object, error) {
-	wanted, err := admitted[*policyv1.Eviction](ctx, r, req, policyv1.SchemeGroupVersion.WithKind("Eviction"))
+	wanted, judge, err := judged[*policyv1.Eviction](ctx, r, req, policyv1.SchemeGroupVersion.WithKind("Eviction"))
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +45,8 @@ func (e eviction) Do(ctx context.Context, r *registry.Registry, req *registry.Re
 	if err != nil {
 		return nil, err
 	}
+	own := *req
+	own.Judge, req = judge, &own
 	pod, err := e.registries.ReadPod(ctx, req.Namespace, req.Name)
 	if err != nil {
 		return nil, err

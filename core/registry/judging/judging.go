@@ -9,7 +9,11 @@ import (
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/warning"
 
+	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/fence"
 	"github.com/wasmplane/wasmplane/core/registry/turns"
 	"github.com/wasmplane/wasmplane/core/store"
@@ -38,6 +42,9 @@ func Fences(ctx context.Context, group string) store.Fences {
 	return store.Fences{Seen: seen, Moves: []string{fence.Key(group)}}
 }
 
+// Raised says whether the write was judged by other objects.
+func Raised(ctx context.Context) bool { return len(fence.Seen(ctx)) > 0 }
+
 // Again tries a write until no fence has moved while it was judged, in turns with others of its group.
 func Again[T any](ctx context.Context, s store.Store, t *turns.Turns, group string, try func(context.Context) (T, error)) (T, error) {
 	turn := t.Of(fence.Key(group))
@@ -53,5 +60,23 @@ func Again[T any](ctx context.Context, s store.Store, t *turns.Turns, group stri
 			return none, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
 		}
 		turn.Take(ctx)
+	}
+}
+
+// PassOn hands on what plugins had to say: warnings to the client, annotations
+// to the audit log.
+func PassOn(ctx context.Context, question *admission.Request) {
+	for _, text := range question.Warnings() {
+		warning.AddWarning(ctx, "", text)
+	}
+	for key, value := range question.Annotations() {
+		audit.AddAuditAnnotation(ctx, key, value)
+	}
+	if bodies := question.BodyAnnotations(); len(bodies) > 0 {
+		if ac := audit.AuditContextFrom(ctx); ac != nil && !ac.GetEventLevel().Less(auditinternal.LevelRequest) {
+			for key, value := range bodies {
+				audit.AddAuditAnnotation(ctx, key, value)
+			}
+		}
 	}
 }

@@ -68,6 +68,14 @@ func NeedsName(o runtime.Object) (bool, metav1.Object) {
 	return m.GetName() == "" && m.GetGenerateName() != "", m
 }
 
+// Warnings of owners that DedupOwners dropped, whose UIDs follow, in upstream's words: of a request, and of what admission made of it.
+const (
+	DuplicateOwners      = ".metadata.ownerReferences contains duplicate entries" + dedups
+	DuplicateOwnersAfter = ".metadata.ownerReferences contains duplicate entries after mutating admission happens" + dedups
+	dedups               = "; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; " +
+		"please fix your requests; duplicate UID(s) observed: "
+)
+
 // DedupOwners drops owner references that name an owner twice, and answers their UIDs.
 func DedupOwners(o runtime.Object) (twice []string) {
 	m, err := meta.Accessor(o)

@@ -65,3 +65,9 @@ func Delete(o runtime.Object) *metav1.DeleteOptions {
 	}
 	return &metav1.DeleteOptions{}
 }
+
+// Unsafe says whether a delete asks for an object to be deleted unread.
+func Unsafe(options runtime.Object) bool {
+	o, ok := options.(*metav1.DeleteOptions)
+	return ok && o.IgnoreStoreReadErrorWithClusterBreakingPotential != nil && *o.IgnoreStoreReadErrorWithClusterBreakingPotential
+}

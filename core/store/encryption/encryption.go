@@ -286,7 +286,12 @@ func (s *Store) PutFenced(ctx context.Context, key string, v []byte, expect int6
 
 // Delete implements store.Store.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
-	revision, err := s.cfg.Store.Delete(ctx, key, expect)
+	return s.DeleteFenced(ctx, key, expect, store.Fences{})
+}
+
+// DeleteFenced implements store.Fenced.
+func (s *Store) DeleteFenced(ctx context.Context, key string, expect int64, f store.Fences) (int64, error) {
+	revision, err := store.DeleteFenced(ctx, s.cfg.Store, key, expect, f)
 	return revision, s.conflict(ctx, err)
 }
 

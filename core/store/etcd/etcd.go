@@ -128,9 +128,14 @@ func (s *Store) put(ctx context.Context, key string, value []byte, expect int64,
 
 // Delete implements store.Store.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
+	return s.DeleteFenced(ctx, key, expect, store.Fences{})
+}
+
+// DeleteFenced implements store.Fenced.
+func (s *Store) DeleteFenced(ctx context.Context, key string, expect int64, f store.Fences) (int64, error) {
 	call, cancel := s.bound(ctx)
 	defer cancel()
-	rev, err := s.swap(call, key, expect, clientv3.OpDelete(key), store.Fences{})
+	rev, err := s.swap(call, key, expect, clientv3.OpDelete(key), f)
 	return rev, s.failure(ctx, err, "delete", key)
 }
 

@@ -119,8 +119,13 @@ func (s *Store) PutFenced(ctx context.Context, key string, value []byte, expect 
 
 // Delete implements store.Store.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
+	return s.DeleteFenced(ctx, key, expect, store.Fences{})
+}
+
+// DeleteFenced implements store.Fenced.
+func (s *Store) DeleteFenced(ctx context.Context, key string, expect int64, f store.Fences) (int64, error) {
 	begin := time.Now()
-	revision, err := s.inner.Delete(ctx, key, expect)
+	revision, err := store.DeleteFenced(ctx, s.inner, key, expect, f)
 	s.observe("delete", key, begin, err)
 	return revision, err
 }

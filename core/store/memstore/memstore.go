@@ -88,16 +88,8 @@ func (s *Store) PutFenced(ctx context.Context, key string, value []byte, expect 
 	if old.ModRevision != expect {
 		return 0, &store.ConflictError{Key: key, Expect: expect, Current: old}
 	}
-	for fence, seen := range f.Seen {
-		if s.current(fence).ModRevision != seen {
-			return 0, &store.FenceError{Key: key}
-		}
-	}
-	for _, fence := range f.Moves {
-		was := s.current(fence)
-		s.write(store.Event{
-			Type: store.Put, Prev: was, KV: store.KV{Key: fence, ModRevision: s.revision + 1, CreateRev: cmp.Or(was.CreateRev, s.revision+1)},
-		})
+	if err := s.pass(key, f); err != nil {
+		return 0, err
 	}
 	kv := store.KV{Key: key, Value: slices.Clone(value), ModRevision: s.revision + 1, CreateRev: old.CreateRev}
 	if old.ModRevision == 0 {
@@ -112,8 +104,29 @@ func (s *Store) PutFenced(ctx context.Context, key string, value []byte, expect 
 	return kv.ModRevision, nil
 }
 
+// pass holds a write of key against the fences, and moves those that it moves.
+func (s *Store) pass(key string, f store.Fences) error {
+	for fence, seen := range f.Seen {
+		if s.current(fence).ModRevision != seen {
+			return &store.FenceError{Key: key}
+		}
+	}
+	for _, fence := range f.Moves {
+		was := s.current(fence)
+		s.write(store.Event{
+			Type: store.Put, Prev: was, KV: store.KV{Key: fence, ModRevision: s.revision + 1, CreateRev: cmp.Or(was.CreateRev, s.revision+1)},
+		})
+	}
+	return nil
+}
+
 // Delete implements store.Store.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
+	return s.DeleteFenced(ctx, key, expect, store.Fences{})
+}
+
+// DeleteFenced implements store.Fenced.
+func (s *Store) DeleteFenced(ctx context.Context, key string, expect int64, f store.Fences) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -122,6 +135,9 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, er
 	old := s.current(key)
 	if old.ModRevision != expect || old.ModRevision == 0 {
 		return 0, &store.ConflictError{Key: key, Expect: expect, Current: old}
+	}
+	if err := s.pass(key, f); err != nil {
+		return 0, err
 	}
 	s.remove(old)
 	return s.revision, nil

@@ -78,7 +78,29 @@ func fences(t *testing.T, s store.Store) {
 	if _, err := write("/k/three", 0, store.Fences{Seen: map[string]int64{"/fences/other": 0}}); !errors.As(err, &moved) {
 		t.Errorf("another one's fence has moved: %v", err)
 	}
-	put(t, s, "/k/four", "v", 0) // was not judged
+	four := put(t, s, "/k/four", "v", 0) // was not judged
+
+	// Deletions are held in the same way.
+	if _, err := store.DeleteFenced(ctxOf(t), s, "/k/four", four, judged); !errors.As(err, &moved) {
+		t.Errorf("a deletion whose fence has moved: %v", err)
+	}
+	if kv, err := s.Get(ctxOf(t), "/k/four"); err != nil || kv.ModRevision != four {
+		t.Errorf("deleted all the same: %v", err)
+	}
+	if now, err = s.Get(ctxOf(t), fence); err != nil {
+		t.Fatal(err)
+	}
+	seen := store.Fences{Seen: map[string]int64{fence: now.ModRevision}, Moves: []string{fence}}
+	if _, err := store.DeleteFenced(ctxOf(t), s, "/k/four", four-1, seen); !errors.As(err, &conflict) {
+		t.Errorf("a deletion of another revision: %v", err)
+	}
+	if _, err := store.DeleteFenced(ctxOf(t), s, "/k/four", four, seen); err != nil {
+		t.Errorf("a deletion that was judged by what is there now: %v", err)
+	}
+	if _, err := write("/k/five", 0, seen); !errors.As(err, &moved) {
+		t.Errorf("a deletion has moved the fence: %v", err)
+	}
+	remove(t, s, "/k/one", first) // was not judged
 }
 
 func ctxOf(t *testing.T) context.Context {

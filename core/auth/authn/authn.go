@@ -184,7 +184,7 @@ func newTokens(cfg Config) (authenticator.Token, error) {
 	if cfg.Webhook != nil {
 		all = append(all, cfg.Webhook)
 	}
-	tokens := tokenunion.New(all...)
+	tokens := authenticator.Token(shortTokens{tokenunion.New(all...)})
 	if cfg.TokenCacheTTL <= 0 {
 		return tokens, nil
 	}
@@ -196,6 +196,26 @@ func newTokens(cfg Config) (authenticator.Token, error) {
 		cfg.Webhook.changed = cached.forget
 	}
 	return cached, err
+}
+
+// maxToken is how long a token may be. Those of identity providers with hundreds of groups have some 20 KiB.
+const maxToken = 128 << 10
+
+type tokenTooLongError struct{ bytes int }
+
+func (e *tokenTooLongError) Error() string {
+	return fmt.Sprintf("the token has %d bytes, and a token may have %d", e.bytes, maxToken)
+}
+
+// shortTokens keeps tokens that nobody has from being decoded, several times each.
+type shortTokens struct{ authenticator.Token }
+
+// AuthenticateToken implements authenticator.Token.
+func (s shortTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	if len(token) > maxToken {
+		return nil, false, &tokenTooLongError{len(token)}
+	}
+	return s.Token.AuthenticateToken(ctx, token)
 }
 
 // AuthenticateRequest implements authenticator.Request. On success the

@@ -151,6 +151,7 @@ func (s *Structured) start(ctx context.Context,
 			}
 		}
 		o.Client = s.cfg.Dial.Or().Client(trust, providerTime, providerAnswer)
+		o.Client.Transport = boundKeys(o.Client.Transport)
 		a, err := oidc.New(ctx, o)
 		if err != nil {
 			stop()

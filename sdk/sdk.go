@@ -6,6 +6,7 @@
 package sdk
 
 import (
+	"bytes"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -18,7 +19,7 @@ import (
 
 // files are the SDKs' sources but that of Go, which is a module of its own and brings its own.
 //
-//go:embed rust/Cargo.toml rust/src/*.rs rust/src/plugin.world c/wasmplane.h zig/wasmplane.zig assemblyscript/package.json assemblyscript/index.ts javascript/package.json javascript/index.js javascript/index.d.ts javascript/glue.js python/__init__.py python/glue.py python/py.typed
+//go:embed rust/Cargo.toml rust/src/*.rs c/wasmplane.h zig/wasmplane.zig assemblyscript/package.json assemblyscript/index.ts javascript/package.json javascript/index.js javascript/index.d.ts javascript/glue.js python/__init__.py python/glue.py python/py.typed
 var files embed.FS
 
 // runtime is what plugins in JavaScript run on: its source, and runtime.wasm.gz where
@@ -31,6 +32,15 @@ var runtime embed.FS
 //
 //go:embed wit/plugin.wit
 var wit []byte
+
+// world is the world of components that are made of the SDKs' modules: built of wit/built.wit, encoded as generators of
+// bindings do it. A test of plugins/toolchain holds it against its text.
+//
+//go:embed wit/built.world
+var world []byte
+
+// World returns the encoded world that the SDKs' modules for components have the imports and exports of.
+func World() []byte { return bytes.Clone(world) }
 
 // JavaScriptRuntime returns the C source of the runtime of plugins in JavaScript and, where this
 // binary was built with it, the module that was made of it, compressed by gzip.

@@ -23,31 +23,17 @@ const (
 	TypeScriptVersion     = "5.9.3" // of those who want types checked: new plugins name it, and build without it
 )
 
-// Targets of Rust, of modules and of components.
-const (
-	rustModule    = "wasm32-unknown-unknown"
-	rustComponent = "wasm32-wasip2"
-)
+// rustTarget is Rust's, of modules and of those that become components.
+const rustTarget = "wasm32-unknown-unknown"
 
-// errNoRust says how to get a target.
-var errNoRust = map[string]error{
-	rustModule:    errors.New("no rustc with the target wasm32-unknown-unknown was found: rustup target add wasm32-unknown-unknown, or apt install rustc cargo libstd-rust-dev-wasm32 lld"),
-	rustComponent: errors.New("no rustc with the target wasm32-wasip2, that of components, was found: rustup target add wasm32-wasip2"),
-}
-
-// rustTarget is that of what is built.
-func (b *Builder) rustTarget() string {
-	if b.cfg.Component {
-		return rustComponent
-	}
-	return rustModule
-}
+// errNoRust says how to get it.
+var errNoRust = errors.New("no rustc with the target wasm32-unknown-unknown was found: rustup target add wasm32-unknown-unknown, or apt install rustc cargo libstd-rust-dev-wasm32 lld")
 
 // rustc finds the first compiler that has the target's standard library, and the
 // flags for its linker: rustup's toolchains bring rust-lld, a distribution's take that of lld.
-func rustc(ctx context.Context, target string) (compiler, flags string, err error) {
+func rustc(ctx context.Context) (compiler, flags string, err error) {
 	home, _ := os.UserHomeDir() // without one there is no rustup there
-	err = errNoRust[target]
+	err = errNoRust
 	for _, name := range []string{"rustc", "/usr/bin/rustc", filepath.Join(home, ".cargo", "bin", "rustc")} {
 		path, missing := exec.LookPath(name)
 		if missing != nil {
@@ -59,11 +45,8 @@ func rustc(ctx context.Context, target string) (compiler, flags string, err erro
 			continue
 		}
 		lib := filepath.Join(strings.TrimSpace(string(out)), "lib", "rustlib")
-		if found, _ := filepath.Glob(filepath.Join(lib, target, "lib", "libstd-*.rlib")); len(found) == 0 {
+		if found, _ := filepath.Glob(filepath.Join(lib, rustTarget, "lib", "libstd-*.rlib")); len(found) == 0 {
 			continue
-		}
-		if target == rustComponent { // its own linker comes with it
-			return path, "", nil
 		}
 		if own, _ := filepath.Glob(filepath.Join(lib, "*", "bin", "rust-lld")); len(own) > 0 {
 			return path, "", nil
@@ -87,8 +70,7 @@ func firstOf(names ...string) string {
 }
 
 func (b *Builder) buildRust(ctx context.Context, dir, out string) error {
-	triple := b.rustTarget()
-	compiler, flags, err := rustc(ctx, triple)
+	compiler, flags, err := rustc(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,17 +81,20 @@ func (b *Builder) buildRust(ctx context.Context, dir, out string) error {
 	if !b.cfg.Debug {
 		flags += " -C strip=debuginfo"
 	}
+	if b.cfg.Component {
+		flags += " --cfg wasmplane_component"
+	}
 	b.cfg.Progress("building with cargo")
 	target, err := filepath.Abs(filepath.Join(dir, "target"))
 	if err != nil {
 		return err
 	}
 	err = b.run(ctx, dir, []string{"RUSTC=" + compiler, "RUSTFLAGS=" + strings.TrimSpace(flags)},
-		cargo, "build", "--release", "--target", triple, "--target-dir", target)
+		cargo, "build", "--release", "--target", rustTarget, "--target-dir", target)
 	if err != nil {
 		return err
 	}
-	built, err := filepath.Glob(filepath.Join(target, triple, "release", "*.wasm"))
+	built, err := filepath.Glob(filepath.Join(target, rustTarget, "release", "*.wasm"))
 	if err != nil || len(built) != 1 {
 		return fmt.Errorf("cargo made %d modules, one was expected: the crate needs [lib] crate-type = [\"cdylib\"]", len(built))
 	}
@@ -163,6 +148,9 @@ func (b *Builder) buildC(ctx context.Context, dir, out string) error {
 		args = append(args, "-g")
 	} else {
 		args = append(args, "-g0", "-Wl,--strip-all")
+	}
+	if b.cfg.Component {
+		args = append(args, "-DWASMPLANE_COMPONENT")
 	}
 	for _, s := range sources {
 		args = append(args, filepath.Base(s))

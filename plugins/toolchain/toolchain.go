@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wasmplane/wasmplane/plugins/component/encode"
 	"github.com/wasmplane/wasmplane/sdk"
 )
 
@@ -51,6 +52,9 @@ func (l Language) Main() string {
 	}[l]
 }
 
+// component says whether a component can be made of a plugin in this language.
+func (l Language) component() bool { return l == Rust || l == C || l == Python }
+
 // Detect tells the language of a plugin's folder.
 func Detect(dir string) (Language, error) {
 	var names []string
@@ -73,8 +77,8 @@ type Config struct {
 	// Debug keeps names and line tables, so that errors point at the source. The
 	// module is larger, and no slower.
 	Debug bool
-	// Component makes a component of the world "plugin" of sdk/wit, instead of a module. Plugins in Rust can be one;
-	// those in Python always are.
+	// Component makes a component of the world "plugin" of sdk/wit, instead of a module. Plugins in Rust and C can be
+	// one; those in Python always are.
 	Component bool
 }
 
@@ -121,8 +125,8 @@ func (b *Builder) Build(ctx context.Context, dir, out string) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return fmt.Errorf("output %s: %w", out, err)
 	}
-	if b.cfg.Component && l != Rust && l != Python {
-		return fmt.Errorf("build %s: components are made of plugins in %s and %s; in %s, use a toolchain of components with the worlds of sdk/wit (docs/plugins/components.md)", dir, Rust, Python, l)
+	if b.cfg.Component && !l.component() {
+		return fmt.Errorf("build %s: components are made of plugins in %s, %s and %s; in %s, use a toolchain of components with the worlds of sdk/wit (docs/plugins/components.md)", dir, Rust, C, Python, l)
 	}
 	tmp := out + ".new" // a module that is being served is replaced at once, never half
 	defer func() { _ = os.Remove(tmp) }()
@@ -133,10 +137,29 @@ func (b *Builder) Build(ctx context.Context, dir, out string) error {
 	if err := build(ctx, dir, tmp); err != nil {
 		return fmt.Errorf("build %s (%s): %w", dir, l, err)
 	}
+	if b.cfg.Component && l != Python { // whose compiler makes one
+		if err := componentOf(tmp); err != nil {
+			return fmt.Errorf("build %s (%s): %w", dir, l, err)
+		}
+	}
 	if err := os.Rename(tmp, out); err != nil {
 		return fmt.Errorf("output %s: %w", out, err)
 	}
 	return nil
+}
+
+// componentOf makes a component of the module in a file. A module that says itself what its world is, as
+// generators of bindings have it, is of that world, any other of the SDKs'.
+func componentOf(file string) error {
+	module, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read the module: %w", err)
+	}
+	component, err := encode.Component(module, sdk.World())
+	if err != nil {
+		return fmt.Errorf("%w (an SDK beside the plugin, in the folder wasmplane, has to be of a version that knows components)", err)
+	}
+	return os.WriteFile(file, component, 0o644)
 }
 
 // Install installs what building in a language needs from npm or PyPI; it does nothing
@@ -151,7 +174,7 @@ func (b *Builder) Install(ctx context.Context, l Language) error {
 	case C:
 		_, err = b.cc(ctx)
 	case Rust:
-		_, _, err = rustc(ctx, b.rustTarget())
+		_, _, err = rustc(ctx)
 	case JavaScript, TypeScript:
 		_, err = b.javascript("").Runtime(ctx)
 	case Python:

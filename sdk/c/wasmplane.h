@@ -1121,6 +1121,32 @@ wp_value wp_parse(const char *json, size_t length) {
 
 /* ---- The host ---- */
 
+#ifdef WASMPLANE_COMPONENT
+/* The imports of the world in sdk/wit/built.wit, as the component model's canonical ABI has them. */
+__attribute__((import_module("wasmplane:plugin/host@1.0.0"), import_name("call")))
+extern void wp__host_call(const char *op, size_t op_length, const char *in, size_t in_length, uint32_t *place);
+__attribute__((import_module("wasi:cli/stderr@0.2.0"), import_name("get-stderr")))
+extern int32_t wp__stderr(void);
+__attribute__((import_module("wasi:io/streams@0.2.0"), import_name("[method]output-stream.blocking-write-and-flush")))
+extern void wp__write(int32_t stream, const char *at, size_t length, uint32_t *place);
+
+_Noreturn void wp_panic(const char *words) {
+    int32_t stream = wp__stderr();
+    const char *text[] = {"panic: ", words, "\n"};
+    uint32_t place[3]; /* a result: nothing, or why not, which nobody could be told */
+    for (int i = 0; i < 3; i++) wp__write(stream, text[i], wp__strlen(text[i]), place);
+    __builtin_trap();
+}
+
+static const char *wp__ask_host(const char *function, size_t *length, int *failed, const char *input) {
+    uint32_t place[4]; /* a result: a list, or a variant with a text */
+    wp__host_call(function, wp__strlen(function), input, wp__strlen(input), place);
+    *failed = (place[0] & 0xff) != 0;
+    const uint32_t *reply = *failed ? place + 2 : place + 1;
+    *length = reply[1];
+    return reply[1] ? (const char *)(uintptr_t)reply[0] : ""; /* cabi_realloc has ended it with a zero */
+}
+#else
 __attribute__((import_module("wasmplane"), import_name("call")))
 extern int64_t wp__host_call(const char *op, size_t op_length, const char *in, size_t in_length, char *out, size_t out_capacity);
 
@@ -1153,6 +1179,7 @@ static const char *wp__ask_host(const char *function, size_t *length, int *faile
     *length = (size_t)n;
     return out;
 }
+#endif /* WASMPLANE_COMPONENT */
 
 const char *wp_call(const char *function, size_t *length, int *failed, const char *format, ...) {
     WP__FORMATTED(input);
@@ -1368,7 +1395,14 @@ static void wp__groups(wp_text *t, const wp_groups *g) {
     wp__str(t, "}}");
 }
 
-__attribute__((export_name("describe"))) int64_t wp__describe(void) {
+/* The functions of a module. A component's are made of them, below. */
+#ifdef WASMPLANE_COMPONENT
+#define WP__EXPORT(name) static
+#else
+#define WP__EXPORT(name) __attribute__((export_name(name)))
+#endif
+
+WP__EXPORT("describe") int64_t wp__describe(void) {
     wp__need(0);
     wp__top = wp__floor;
     const wp_plugin *p = &wasmplane_plugin;
@@ -1417,7 +1451,7 @@ __attribute__((export_name("describe"))) int64_t wp__describe(void) {
     return wp__give(t.at, t.length, 0);
 }
 
-__attribute__((export_name("alloc"))) int32_t wp__alloc(int32_t n) {
+WP__EXPORT("alloc") int32_t wp__alloc(int32_t n) {
     if (n <= 0) return 0;
     wp__need(0);
     wp__top = wp__floor;
@@ -1431,7 +1465,8 @@ static size_t wp__width(void) {
     return n;
 }
 
-__attribute__((export_name("reserve"))) int32_t wp__reserve(int32_t rows) {
+#ifndef WASMPLANE_COMPONENT /* which has no node table */
+WP__EXPORT("reserve") int32_t wp__reserve(int32_t rows) {
     size_t n = (size_t)rows * wp__width();
     if (n > wp__row_capacity) {
         wp__need(0);
@@ -1443,6 +1478,7 @@ __attribute__((export_name("reserve"))) int32_t wp__reserve(int32_t rows) {
     }
     return (int32_t)(uintptr_t)wp__rows;
 }
+#endif
 
 static int64_t wp__encode(const wp_answer *a) {
     if (!a->denied && !a->patch.length && !a->object.length && !a->warnings.length && !a->audit.length) return 0;
@@ -1588,7 +1624,7 @@ static int64_t wp__judge(const uint8_t *input) {
 
 static int64_t wp__run(int32_t op, int32_t at, int32_t n);
 
-__attribute__((export_name("call"))) int64_t wp__call(int32_t op, int32_t at, int32_t n) {
+WP__EXPORT("call") int64_t wp__call(int32_t op, int32_t at, int32_t n) {
     wp__failure = 0;
     int64_t answer = wp__run(op, at, n);
     return wp__failure ? wp__error(wp__failure) : answer;
@@ -1650,5 +1686,43 @@ static int64_t wp__run(int32_t op, int32_t at, int32_t n) {
     }
     return wp__error("the plugin has no such operation");
 }
+
+#ifdef WASMPLANE_COMPONENT
+static int wp__running;       /* the plugin asked for the memory, for a reply of the host's */
+static uint32_t wp__place[4]; /* where an answer stands */
+
+/* Memory for the host. What it passes ends what the call before took; a text ends with a zero. */
+__attribute__((export_name("cabi_realloc"))) void *wp__realloc(const char *old, size_t old_length, size_t align, size_t length) {
+    (void)align; /* everything is as aligned as an int64_t */
+    if (!wp__running && !old_length) return (void *)(uintptr_t)wp__alloc((int32_t)length);
+    char *at = wp__need(length + 1);
+    if (old_length) memcpy(at, old, old_length < length ? old_length : length);
+    at[length] = 0;
+    return at;
+}
+
+__attribute__((export_name("describe"))) uint32_t *wp__describe_component(void) {
+    wp__running = 1;
+    uint64_t manifest = (uint64_t)wp__describe();
+    wp__running = 0;
+    wp__place[0] = (uint32_t)(manifest >> 32);
+    wp__place[1] = (uint32_t)manifest;
+    return wp__place;
+}
+
+/* The answer is a result<option<list<u8>>, string>. */
+__attribute__((export_name("call"))) uint32_t *wp__call_component(int32_t op, int32_t at, int32_t n) {
+    wp__running = 1;
+    uint64_t answer = (uint64_t)wp__call(op, at, n);
+    wp__running = 0;
+    uint32_t start = (uint32_t)(answer >> 32), length = (uint32_t)answer & 0x7fffffff;
+    int failed = (answer >> 31) & 1;
+    wp__place[0] = (uint32_t)failed;
+    wp__place[1] = failed ? start : length > 0;
+    wp__place[2] = failed ? length : start;
+    wp__place[3] = length;
+    return wp__place;
+}
+#endif /* WASMPLANE_COMPONENT */
 #endif /* WP_DECLARATIONS_ONLY */
 #endif /* WASMPLANE_H */

@@ -163,7 +163,7 @@ var mayImport = map[string]string{
 	"plugins/loader/...":              "plugins/... core/attempts core/dial core/admission core/auth/authz core/scheduler/framework core/controllers",
 	"plugins/author/kyvernotest":      "plugins/author plugins/author/suite plugins/author/textdiff plugins/policies/... plugins/sign/evidence core/admission core/admission/matching core/admission/policy core/api core/dial",
 	"plugins/author/...":              "plugins/... sdk/... core/object core/admission core/scheduler/framework core/client",
-	"plugins/toolchain/...":           "plugins/host plugins/toolchain/... sdk/...",
+	"plugins/toolchain/...":           "plugins/component/encode plugins/host plugins/toolchain/... sdk/...",
 	"plugins/reviewserver":            "plugins/... core/object core/admission core/auth/authz",
 	"plugins/workload/...":            "plugins/component/... plugins/workload/...",
 	"plugins/foreign/...":             "plugins/... core/scheduler/framework",

@@ -57,16 +57,18 @@ func TestEveryTemplate(t *testing.T) {
 }
 
 // TestAPluginInRustAsAComponent: the same source, answering through the component model.
-func TestAPluginInRustAsAComponent(t *testing.T) {
+func TestAPluginInRustAsAComponent(t *testing.T) { testComponent(t, toolchain.Rust) }
+
+func TestAPluginInCAsAComponent(t *testing.T) { testComponent(t, toolchain.C) }
+
+func testComponent(t *testing.T, l toolchain.Language) {
+	t.Helper()
 	b, err := toolchain.New(toolchain.Config{Progress: func(s string) { t.Log(s) }, Component: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Install(t.Context(), toolchain.Rust); err != nil {
-		t.Skip(err)
-	}
 	dir := filepath.Join(t.TempDir(), "my-own")
-	if _, err := scaffold.Init(dir, "my-own", toolchain.Rust, scaffold.Templates()[0]); err != nil {
+	if _, err := scaffold.Init(dir, "my-own", l, scaffold.Templates()[0]); err != nil {
 		t.Fatal(err)
 	}
 	out := filepath.Join(dir, "my-own.wasm")
@@ -80,14 +82,23 @@ func TestAPluginInRustAsAComponent(t *testing.T) {
 	if len(module) < 8 || module[4] != 0x0d { // a module has 1 there
 		t.Errorf("%x is no component", module[:min(8, len(module))])
 	}
-	if results, failed := test(t, authortest.Open(t, dir), cases.Compiled); len(results) == 0 || failed > 0 {
+	if results, failed := test(t, authortest.Open(t, dir), cases.Both); len(results) == 0 || failed > 0 {
 		t.Errorf("%+v", results)
 	}
-	zig := t.TempDir()
-	if err := os.WriteFile(filepath.Join(zig, toolchain.Zig.Main()), nil, 0o600); err != nil {
+}
+
+// TestWhatComponentsAreMadeOf: the other languages are refused with what to do.
+func TestWhatComponentsAreMadeOf(t *testing.T) {
+	b, err := toolchain.New(toolchain.Config{Component: true})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Build(t.Context(), zig, out); err == nil || !strings.Contains(err.Error(), "components are made of plugins in rust") {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, toolchain.Go.Main()), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = b.Build(t.Context(), dir, filepath.Join(dir, "p.wasm"))
+	if err == nil || !strings.Contains(err.Error(), "components are made of plugins in rust, c and python") {
 		t.Errorf("a plugin in another language: %v", err)
 	}
 }

@@ -126,33 +126,6 @@ func (o *Options) require(memory, realloc bool) error {
 	return nil
 }
 
-// flat is the core type of a function, and whether its parameters and its result go by memory.
-func flat(f *ctype.Func, lower bool) (c *ctype.CoreFunc, params, result bool) {
-	c = &ctype.CoreFunc{}
-	for _, p := range f.Params {
-		if p.Type.TooFlat || len(c.Params)+len(p.Type.Flat) > ctype.MaxFlatParams {
-			params = true
-			break
-		}
-		c.Params = append(c.Params, p.Type.Flat...)
-	}
-	if params {
-		c.Params = []ctype.Core{ctype.I32}
-	}
-	if f.Result == nil {
-		return c, params, false
-	}
-	switch {
-	case !f.Result.TooFlat && len(f.Result.Flat) <= ctype.MaxFlatResults:
-		c.Results = f.Result.Flat
-	case lower:
-		c.Params, result = append(c.Params[:len(c.Params):len(c.Params)], ctype.I32), true
-	default:
-		c.Results, result = []ctype.Core{ctype.I32}, true
-	}
-	return c, params, result
-}
-
 // spilled is the tuple that parameters are in memory.
 func (s *scope) spilled(f *ctype.Func, spill bool) (*ctype.Type, error) {
 	if !spill {
@@ -163,13 +136,6 @@ func (s *scope) spilled(f *ctype.Func, spill bool) (*ctype.Type, error) {
 		t.Fields = append(t.Fields, ctype.Field{Type: p.Type})
 	}
 	return s.set.Intern(t)
-}
-
-func memoryOf(f *ctype.Func) (params, result bool) {
-	for _, p := range f.Params {
-		params = params || p.Type.Memory
-	}
-	return params, f.Result != nil && f.Result.Memory
 }
 
 func (s *scope) readLift(r *reader) error {
@@ -193,13 +159,13 @@ func (s *scope) readLift(r *reader) error {
 	if err != nil {
 		return err
 	}
-	want, params, result := flat(d.Type, false)
+	flat := d.Type.Flat(false)
+	want := flat.Core
 	if err := lowered(f, want); err != nil {
 		return err
 	}
 	d.Core = want
-	memParams, memResult := memoryOf(d.Type)
-	if err := d.Options.require(memResult || result, memParams || params); err != nil {
+	if err := d.Options.require(flat.Memory, flat.Realloc); err != nil {
 		return err
 	}
 	if p := d.Options.PostReturn; p != nil {
@@ -211,7 +177,7 @@ func (s *scope) readLift(r *reader) error {
 			return fmt.Errorf("canonical option `post-return` uses a core function with an incorrect signature: %s", g)
 		}
 	}
-	if d.Spilled, err = s.spilled(d.Type, params); err != nil {
+	if d.Spilled, err = s.spilled(d.Type, flat.Spilled); err != nil {
 		return err
 	}
 	s.defs = append(s.defs, d)
@@ -244,13 +210,12 @@ func (s *scope) readLower(r *reader) error {
 	if d.Type.Async {
 		return fmt.Errorf("asynchronous functions are not supported: %s", howSync)
 	}
-	var params, result bool
-	d.Core, params, result = flat(d.Type, true)
-	memParams, memResult := memoryOf(d.Type)
-	if err := d.Options.require(memParams || params || result, memResult); err != nil {
+	flat := d.Type.Flat(true)
+	d.Core = flat.Core
+	if err := d.Options.require(flat.Memory, flat.Realloc); err != nil {
 		return err
 	}
-	if d.Spilled, err = s.spilled(d.Type, params); err != nil {
+	if d.Spilled, err = s.spilled(d.Type, flat.Spilled); err != nil {
 		return err
 	}
 	s.defs = append(s.defs, d)

@@ -19,6 +19,15 @@ type coreReader struct {
 	names  map[[2]string]bool // of imports
 }
 
+// Module reads what a core module imports and exports. The rest of it is not looked at.
+func Module(wasm []byte) (*ctype.Module, error) {
+	m, err := readCoreModule(&reader{b: wasm})
+	if err != nil {
+		return nil, fmt.Errorf("not a valid module: %w", err)
+	}
+	return m, nil
+}
+
 // readCoreModule reads a module's type. The rest of it is for the engine to validate.
 func readCoreModule(r *reader) (*ctype.Module, error) {
 	if !bytes.Equal(r.bytes(uint32(min(len(r.b), len(coreMagic)))), coreMagic) {

@@ -20,6 +20,48 @@ type Func struct {
 	Async  bool
 }
 
+// Flat is a function as core code sees it (CanonicalABI.md, flatten_functype).
+type Flat struct {
+	Core    *CoreFunc
+	Spilled bool // the parameters go by memory, as a tuple
+	// Memory and Realloc say which canonical options the function needs: who reads values from memory needs
+	// the memory, who writes them needs room as well.
+	Memory, Realloc bool
+}
+
+// Flat is the core function that the function is lowered to, or lifted from.
+func (f *Func) Flat(lower bool) Flat {
+	flat := Flat{Core: &CoreFunc{}}
+	c := flat.Core
+	var params, result, byMemory bool
+	for _, p := range f.Params {
+		params = params || p.Type.Memory
+		if flat.Spilled = flat.Spilled || p.Type.TooFlat || len(c.Params)+len(p.Type.Flat) > MaxFlatParams; !flat.Spilled {
+			c.Params = append(c.Params, p.Type.Flat...)
+		}
+	}
+	if flat.Spilled {
+		c.Params = []Core{I32}
+	}
+	if f.Result != nil {
+		result = f.Result.Memory
+		byMemory = f.Result.TooFlat || len(f.Result.Flat) > MaxFlatResults
+		switch {
+		case !byMemory:
+			c.Results = f.Result.Flat
+		case lower:
+			c.Params = append(c.Params[:len(c.Params):len(c.Params)], I32)
+		default:
+			c.Results = []Core{I32}
+		}
+	}
+	flat.Memory, flat.Realloc = result || byMemory, params || flat.Spilled
+	if lower {
+		flat.Memory, flat.Realloc = params || flat.Spilled || byMemory, result
+	}
+	return flat
+}
+
 // CoreFunc is the type of a core function.
 type CoreFunc struct{ Params, Results []Core }
 

@@ -31,6 +31,7 @@
 //! declared fields as a flat table. One function of a plugin runs at a time.
 #![no_std]
 #![warn(missing_docs)]
+#![allow(unknown_lints, unexpected_cfgs)] // wasmplane_component: for components, set by `wasmplane plugin build`
 
 extern crate alloc;
 

@@ -26,7 +26,7 @@ pub struct Runtime {
     input: Vec<u64>, // of words, so that the flat table is aligned
     answer: Vec<u8>,
     rows: Vec<i64>,
-    #[cfg(all(target_os = "wasi", target_env = "p2"))]
+    #[cfg(wasmplane_component)]
     place: [u32; 4], // where a component's answer stands
 }
 
@@ -38,7 +38,7 @@ impl Runtime {
             input: Vec::new(),
             answer: Vec::new(),
             rows: Vec::new(),
-            #[cfg(all(target_os = "wasi", target_env = "p2"))]
+            #[cfg(wasmplane_component)]
             place: [0; 4],
         }
     }
@@ -95,7 +95,7 @@ impl Runtime {
     }
 
     /// The export `describe` of a component: where a text and its length stand.
-    #[cfg(all(target_os = "wasi", target_env = "p2"))]
+    #[cfg(wasmplane_component)]
     pub fn describe_component(&mut self, make: fn() -> Plugin) -> *const u32 {
         self.plugin = Some(make());
         self.answer = self.plugin(make).describe();
@@ -108,7 +108,7 @@ impl Runtime {
     ///
     /// # Safety
     /// The input has to be what the host put there.
-    #[cfg(all(target_os = "wasi", target_env = "p2"))]
+    #[cfg(wasmplane_component)]
     pub unsafe fn call_component(&mut self, make: fn() -> Plugin, op: i32, at: *mut u8, len: usize) -> *const u32 {
         let data = if len == 0 { &[] } else { core::slice::from_raw_parts(at, len) };
         let result = self.answer(make, op, data);
@@ -157,13 +157,10 @@ impl Default for Runtime {
 }
 
 /// What a component has instead of the exports of a module: memory for the host, and the host's function.
-#[cfg(all(target_os = "wasi", target_env = "p2"))]
+#[cfg(wasmplane_component)]
 pub mod component {
     use alloc::{string::String, vec::Vec};
     use core::alloc::Layout;
-
-    /// The world `plugin` of sdk/wit, encoded: the linker makes a component of the module by it.
-    pub const WORLD: [u8; include_bytes!("plugin.world").len()] = *include_bytes!("plugin.world");
 
     // Everything is as aligned as the flat table wants it.
     fn layout(len: usize) -> Layout {
@@ -193,6 +190,29 @@ pub mod component {
         fn host_call(op: *const u8, op_len: usize, input: *const u8, input_len: usize, place: *mut u32);
     }
 
+    #[link(wasm_import_module = "wasi:cli/stderr@0.2.0")]
+    extern "C" {
+        #[link_name = "get-stderr"]
+        fn get_stderr() -> i32;
+    }
+
+    #[link(wasm_import_module = "wasi:io/streams@0.2.0")]
+    extern "C" {
+        #[link_name = "[method]output-stream.blocking-write-and-flush"]
+        fn write(stream: i32, start: *const u8, len: usize, place: *mut u32);
+        #[link_name = "[resource-drop]output-stream"]
+        fn drop_stream(stream: i32);
+    }
+
+    pub(super) fn print(text: &str) {
+        let mut place = [0u32; 3]; // a result: nothing, or why not, which nobody could be told
+        unsafe {
+            let stream = get_stderr();
+            write(stream, text.as_ptr(), text.len(), place.as_mut_ptr());
+            drop_stream(stream);
+        }
+    }
+
     unsafe fn taken(at: u32, len: u32) -> Vec<u8> {
         let out = if len == 0 { Vec::new() } else { core::slice::from_raw_parts(at as usize as *const u8, len as usize).to_vec() };
         free(at as usize as *mut u8, len as usize);
@@ -212,12 +232,12 @@ pub mod component {
 }
 
 /// Calls a host function that the operator granted, such as `log`.
-#[cfg(all(target_os = "wasi", target_env = "p2"))]
+#[cfg(wasmplane_component)]
 pub fn host_call(function: &str, input: &[u8]) -> Result<Vec<u8>, String> {
     component::call(function, input)
 }
 
-#[cfg(all(target_arch = "wasm32", not(target_env = "p2")))]
+#[cfg(all(target_arch = "wasm32", not(wasmplane_component)))]
 mod host {
     #[link(wasm_import_module = "wasmplane")]
     extern "C" {
@@ -226,7 +246,7 @@ mod host {
 }
 
 /// Calls a host function that the operator granted, such as `log`.
-#[cfg(all(target_arch = "wasm32", not(target_env = "p2")))]
+#[cfg(all(target_arch = "wasm32", not(wasmplane_component)))]
 pub fn host_call(function: &str, input: &[u8]) -> Result<Vec<u8>, String> {
     let mut out: Vec<u8> = alloc::vec![0; 1024];
     // The host checks every pointer against this module's memory.
@@ -258,7 +278,7 @@ pub fn log(message: &str) {
     let _ = host_call("log", &record); // a log that is not granted is no failure
 }
 
-#[cfg(all(target_arch = "wasm32", not(target_env = "p2")))]
+#[cfg(all(target_arch = "wasm32", not(wasmplane_component)))]
 mod wasi {
     /// Bytes to be written, in WASI's layout.
     #[repr(C)]
@@ -274,7 +294,7 @@ mod wasi {
 }
 
 /// Writes to standard error, which goes to the host's log and into the error of a call that fails.
-#[cfg(all(target_arch = "wasm32", not(target_env = "p2")))]
+#[cfg(all(target_arch = "wasm32", not(wasmplane_component)))]
 pub fn print(text: &str) {
     let mut written = 0;
     let bytes = wasi::Ciovec { start: text.as_ptr(), length: text.len() };
@@ -282,8 +302,14 @@ pub fn print(text: &str) {
     let _ = unsafe { wasi::fd_write(2, &bytes, 1, &mut written) };
 }
 
-/// Writes to standard error; outside of a plugin there is none, and a component's own library writes there.
-#[cfg(any(not(target_arch = "wasm32"), target_env = "p2"))]
+/// Writes to standard error, in a component.
+#[cfg(wasmplane_component)]
+pub fn print(text: &str) {
+    component::print(text)
+}
+
+/// Writes to standard error; outside of a plugin there is none.
+#[cfg(not(target_arch = "wasm32"))]
 pub fn print(_text: &str) {}
 
 /// Makes the function that describes the plugin, and its hooks, the exports of the module. A
@@ -298,7 +324,6 @@ macro_rules! export {
             if unsafe { core::mem::replace(&mut *core::ptr::addr_of_mut!(WASMPLANE_SPEAKS), true) } {
                 return;
             }
-            #[cfg(not(target_env = "p2"))] // whose own hook prints
             ::std::panic::set_hook(::std::boxed::Box::new(|info| $crate::runtime::print(&::std::format!("{}\n", info))));
         }
         $crate::export!($plugin, wasmplane_speak);
@@ -309,48 +334,56 @@ macro_rules! export {
     };
     ($plugin:path, $speak:ident) => {
         static mut WASMPLANE: $crate::runtime::Runtime = $crate::runtime::Runtime::new();
-        // A module has one thread, and the host makes one call at a time.
-        #[cfg(not(target_env = "p2"))]
+        $crate::exports!($plugin, $speak);
+    };
+}
+
+/// The exports of a module. A module has one thread, and the host makes one call at a time.
+#[cfg(not(wasmplane_component))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! exports {
+    ($plugin:path, $speak:ident) => {
         #[no_mangle]
         pub extern "C" fn describe() -> i64 {
             $speak();
             unsafe { (*core::ptr::addr_of_mut!(WASMPLANE)).describe($plugin) }
         }
-        #[cfg(not(target_env = "p2"))]
         #[no_mangle]
         pub extern "C" fn alloc(len: i32) -> i32 {
             $speak();
             unsafe { (*core::ptr::addr_of_mut!(WASMPLANE)).alloc(len) }
         }
-        #[cfg(not(target_env = "p2"))]
         #[no_mangle]
         pub extern "C" fn call(op: i32, _at: i32, len: i32) -> i64 {
             unsafe { (*core::ptr::addr_of_mut!(WASMPLANE)).call($plugin, op, len) }
         }
-        #[cfg(not(target_env = "p2"))]
         #[no_mangle]
         pub extern "C" fn reserve(rows: i32) -> i32 {
             $speak();
             unsafe { (*core::ptr::addr_of_mut!(WASMPLANE)).reserve($plugin, rows) }
         }
-        #[cfg(target_env = "p2")]
-        #[link_section = "component-type:wasmplane:plugin@1.0.0:plugin:encoded world"]
-        #[used]
-        static WASMPLANE_WORLD: [u8; $crate::runtime::component::WORLD.len()] = $crate::runtime::component::WORLD;
-        #[cfg(target_env = "p2")]
+    };
+}
+
+/// The exports of a module that `wasmplane plugin build --component` makes a component of.
+#[cfg(wasmplane_component)]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! exports {
+    ($plugin:path, $speak:ident) => {
         #[no_mangle]
         pub unsafe extern "C" fn cabi_realloc(old: *mut u8, old_len: usize, _align: usize, new_len: usize) -> *mut u8 {
             $crate::runtime::component::realloc(old, old_len, new_len)
         }
-        #[cfg(target_env = "p2")]
         #[export_name = "describe"]
         pub extern "C" fn wasmplane_describe() -> *const u32 {
             $speak();
             unsafe { (*core::ptr::addr_of_mut!(WASMPLANE)).describe_component($plugin) }
         }
-        #[cfg(target_env = "p2")]
         #[export_name = "call"]
         pub unsafe extern "C" fn wasmplane_call(op: i32, at: *mut u8, len: usize) -> *const u32 {
+            $speak();
             (*core::ptr::addr_of_mut!(WASMPLANE)).call_component($plugin, op, at, len)
         }
     };

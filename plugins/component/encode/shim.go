@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package encode
+
+import (
+	"strconv"
+
+	"github.com/wasmplane/wasmplane/plugins/component/ctype"
+)
+
+// Sections and instructions of core modules.
+const (
+	coreTypes     = 1
+	coreImports   = 2
+	coreFuncs     = 3
+	coreTables    = 4
+	coreExports   = 7
+	coreStart     = 8
+	coreElements  = 9
+	coreCode      = 10
+	opLocalGet    = byte(0x20)
+	opConst       = byte(0x41)
+	opCallByTable = byte(0x11)
+	opEnd         = byte(0x0b)
+	oneOfFuncs    = byte(0x00)
+	oneOfTables   = byte(0x01)
+)
+
+// types encodes the types of functions, each once, and says which is whose.
+func types(functions []*ctype.CoreFunc) (encoded [][]byte, of []int) {
+	known := map[string]int{}
+	for _, f := range functions {
+		t := join(byte(0x60), values(f.Params), values(f.Results))
+		i, ok := known[string(t)]
+		if !ok {
+			i = len(encoded)
+			known[string(t)] = i
+			encoded = append(encoded, t)
+		}
+		of = append(of, i)
+	}
+	return encoded, of
+}
+
+func values(all []ctype.Core) []byte {
+	out := join(len(all))
+	for _, c := range all {
+		out = append(out, byte(c))
+	}
+	return out
+}
+
+// table is the type of the table: as long as there are functions.
+func table(n int) []byte { return join(byte(ctype.FuncRef), byte(1), n, n) }
+
+// shimModule calls functions by a table, under the names 0, 1, 2 and so on. It exports the table.
+func shimModule(functions []*ctype.CoreFunc) []byte {
+	encoded, of := types(functions)
+	w := &items{out: []byte(coreMagic)}
+	for _, t := range encoded {
+		w.add(coreTypes, t)
+	}
+	for _, t := range of {
+		w.add(coreFuncs, t)
+	}
+	w.add(coreTables, table(len(functions)))
+	for i := range functions {
+		w.add(coreExports, strconv.Itoa(i), oneOfFuncs, i)
+	}
+	w.add(coreExports, tableName, oneOfTables, 0)
+	for i, f := range functions {
+		body := join(0) // no locals
+		for p := range f.Params {
+			body = append(body, join(opLocalGet, p)...)
+		}
+		body = append(body, join(opConst, signed(i), opCallByTable, of[i], 0, opEnd)...)
+		w.add(coreCode, len(body), body)
+	}
+	w.flush()
+	return w.out
+}
+
+// signed encodes a number that is not negative as a signed one.
+func signed(n int) (out []byte) {
+	for ; n >= 0x40; n >>= 7 {
+		out = append(out, byte(n&0x7f)|0x80)
+	}
+	return append(out, byte(n))
+}
+
+// fixupModule puts functions into the table, and then calls the module's own function for that.
+func fixupModule(functions []*ctype.CoreFunc, initialize bool) []byte {
+	all := functions
+	if initialize {
+		all = append(all[:len(all):len(all)], &ctype.CoreFunc{})
+	}
+	encoded, of := types(all)
+	w := &items{out: []byte(coreMagic)}
+	for _, t := range encoded {
+		w.add(coreTypes, t)
+	}
+	for i := range functions {
+		w.add(coreImports, "", strconv.Itoa(i), oneOfFuncs, of[i])
+	}
+	if initialize {
+		w.add(coreImports, "", initName, oneOfFuncs, of[len(functions)])
+	}
+	if len(functions) > 0 {
+		w.add(coreImports, "", tableName, oneOfTables, table(len(functions)))
+	}
+	w.flush()
+	if initialize {
+		w.whole(coreStart, join(len(functions)))
+	}
+	if len(functions) > 0 {
+		segment := join(0, opConst, 0, opEnd, len(functions))
+		for i := range functions {
+			segment = append(segment, join(i)...)
+		}
+		w.add(coreElements, segment)
+	}
+	w.flush()
+	return w.out
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package toolchain_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/wasmplane/wasmplane/plugins/toolchain"
+	"github.com/wasmplane/wasmplane/sdk"
+)
+
+// otherTools asks the Bytecode Alliance's tools, which test/deps.sh installs.
+func otherTools(t *testing.T, args ...string) (out []byte, err error) {
+	t.Helper()
+	cache, err := toolchain.Cache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools := filepath.Join(cache, "component-tools-0.15.0")
+	if _, err := os.Stat(tools); err != nil {
+		t.Fatalf("the tools that know components are not installed: run test/deps.sh test (%v)", err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", append([]string{filepath.Join("testdata", "wasm-tools.mjs"), tools}, args...)...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err = cmd.Output()
+	if err != nil {
+		t.Log(said.String())
+	}
+	return out, err
+}
+
+const pluginInC = `#include "wasmplane.h"
+static void decide(wp_input in, wp_answer *out) { if (!wp_exists(in)) wp_deny(out, "no"); }
+WP_PLUGIN = {.name = "p", .version = "1.0.0", .validate = {.decide = decide, .match = {{.operations = {"CREATE"}}}}};
+`
+
+// TestOtherToolsReadTheComponent: a validator that is not ours takes what is built, and sees the world that was meant.
+func TestOtherToolsReadTheComponent(t *testing.T) {
+	b, err := toolchain.New(toolchain.Config{Component: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, toolchain.C.Main()), []byte(pluginInC), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "p.wasm")
+	if err := b.Build(t.Context(), dir, file); err != nil {
+		t.Fatal(err)
+	}
+	wit, err := otherTools(t, "wit", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"import wasmplane:plugin/host@1.0.0;", "export describe: func() -> string;",
+		"export call: func(operation: s32, input: list<u8>) -> result<option<list<u8>>, string>;",
+	} {
+		if !strings.Contains(string(wit), want) {
+			t.Errorf("%s is missing in\n%s", want, wit)
+		}
+	}
+	manifest, err := otherTools(t, "run", file, t.TempDir())
+	if err != nil || !strings.HasPrefix(string(manifest), `{"abi":1,"name":"p","version":"1.0.0"`) {
+		t.Errorf("on another host it describes %s, %v", manifest, err)
+	}
+	// It does validate: a lie about the type of a core function is found.
+	component, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shim := []byte("\x60\x05\x7f\x7f\x7f\x7f\x7f\x00")
+	if !bytes.Contains(component, shim) {
+		t.Fatal("the host's function is not imported")
+	}
+	if err := os.WriteFile(file, bytes.ReplaceAll(component, shim, []byte("\x60\x05\x7f\x7f\x7f\x7f\x7e\x00")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := otherTools(t, "run", file, t.TempDir()); err == nil {
+		t.Error("a component that lies is taken")
+	}
+}
+
+// TestTheWorldIsThatOfItsText: sdk/wit/built.world is what a generator of bindings would embed of plugin.wit and built.wit.
+func TestTheWorldIsThatOfItsText(t *testing.T) {
+	wit := filepath.Join("..", "..", "sdk", "wit")
+	module, err := otherTools(t, "embed", "built", filepath.Join(wit, "plugin.wit"), filepath.Join(wit, "built.wit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(module, sdk.World()) { // behind it stands who made it
+		t.Errorf("sdk/wit/built.world is of another text")
+	}
+}

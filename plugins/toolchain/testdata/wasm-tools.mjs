@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Asks the Bytecode Alliance's tools, which know nothing of wasmplane.
+// Usage: node wasm-tools.mjs TOOLS wit COMPONENT         prints a component's world
+//        node wasm-tools.mjs TOOLS run COMPONENT FOLDER  validates it, runs it on another host, and prints what it describes
+//        node wasm-tools.mjs TOOLS embed WORLD WIT...    writes a module with a world, as generators of bindings do
+import { readFile, writeFile } from 'node:fs/promises';
+import { pathToFileURL } from 'node:url';
+
+const [tools, command, ...args] = process.argv.slice(2);
+const vendor = pathToFileURL(`${tools}/node_modules/@bytecodealliance/jco-transpile/vendor/`);
+const { $init, tools: wasm } = await import(new URL('wasm-tools.js', vendor));
+await $init;
+
+async function run(component, folder) {
+  const { $init: ready, generate } = await import(new URL('js-component-bindgen-component.js', vendor));
+  await ready;
+  const { files } = generate(component, { name: 'plugin', instantiation: { tag: 'async' }, noTypescript: true });
+  for (const [name, content] of files) await writeFile(`${folder}/${name.replace(/\.js$/, '.mjs')}`, content);
+  const { instantiate } = await import(pathToFileURL(`${folder}/plugin.mjs`));
+  class Nothing {}
+  const plugin = await instantiate(async (name) => WebAssembly.compile(await readFile(`${folder}/${name}`)), {
+    'wasmplane:plugin/host': { call: () => new Uint8Array() },
+    'wasi:cli/stderr': { getStderr: () => new Nothing() },
+    'wasi:io/streams': { OutputStream: Nothing },
+    'wasi:io/error': { Error: Nothing },
+  });
+  return plugin.describe();
+}
+
+if (command === 'wit') {
+  console.log(wasm.componentWit(await readFile(args[0])));
+} else if (command === 'run') {
+  console.log(await run(await readFile(args[0]), args[1]));
+} else {
+  const texts = await Promise.all(args.slice(1).map((file) => readFile(file, 'utf8')));
+  process.stdout.write(wasm.componentEmbed({ dummy: true, witSource: texts.join(''), world: args[0] }));
+}

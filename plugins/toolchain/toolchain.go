@@ -52,8 +52,8 @@ func (l Language) Main() string {
 	}[l]
 }
 
-// component says whether a component can be made of a plugin in this language.
-func (l Language) component() bool { return l == Rust || l == C || l == Python }
+// MakesComponents says whether a component can be made of a plugin in this language; in Python, of each is.
+func (l Language) MakesComponents() bool { return l == Rust || l == C || l == Python }
 
 // Detect tells the language of a plugin's folder.
 func Detect(dir string) (Language, error) {
@@ -125,7 +125,7 @@ func (b *Builder) Build(ctx context.Context, dir, out string) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return fmt.Errorf("output %s: %w", out, err)
 	}
-	if b.cfg.Component && !l.component() {
+	if b.cfg.Component && !l.MakesComponents() {
 		return fmt.Errorf("build %s: components are made of plugins in %s, %s and %s; in %s, use a toolchain of components with the worlds of sdk/wit (docs/plugins/components.md)", dir, Rust, C, Python, l)
 	}
 	tmp := out + ".new" // a module that is being served is replaced at once, never half

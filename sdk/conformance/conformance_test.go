@@ -173,38 +173,55 @@ func cell(data []byte, at int) any {
 }
 
 func TestEveryGuest(t *testing.T) {
-	builder, err := toolchain.New(toolchain.Config{Progress: func(s string) { t.Log(s) }})
+	for _, l := range toolchain.Languages() {
+		t.Run(string(l), func(t *testing.T) { testGuest(t, l, toolchain.Config{}) })
+	}
+}
+
+// TestEveryGuestAsAComponent: the same sources, answering through the component model.
+func TestEveryGuestAsAComponent(t *testing.T) {
+	for _, l := range toolchain.Languages() {
+		if !l.MakesComponents() || inComponent(l) {
+			continue
+		}
+		t.Run(string(l), func(t *testing.T) { testGuest(t, l, toolchain.Config{Component: true}) })
+	}
+}
+
+func testGuest(t *testing.T, l toolchain.Language, cfg toolchain.Config) {
+	t.Helper()
+	cfg.Progress = func(s string) { t.Log(s) }
+	builder, err := toolchain.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range toolchain.Languages() {
-		t.Run(string(l), func(t *testing.T) {
-			out := filepath.Join(t.TempDir(), "guest.wasm")
-			if err := builder.Build(t.Context(), string(l), out); err != nil {
-				t.Fatal(err)
-			}
-			wasm, err := os.ReadFile(out)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("%d bytes", len(wasm))
-			for _, interpreted := range []bool{false, true} {
-				if interpreted && (l == toolchain.Go || l == toolchain.Python) { // start-up alone takes seconds; wasm-examples runs such plugins so
-					continue
-				}
-				g, err := load(t, wasm, settings, interpreted)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if inComponent(l) {
-					g.memory = 24 << 20 // the interpreter begins with 13
-				}
-				g.conform(t, map[bool]int{false: 2000, true: 100}[interpreted])
-			}
-			if _, err := load(t, wasm, `{"key":"","refuse":"not \"these\""}`, false); !says(err, `not "these"`) {
-				t.Errorf("settings that the plugin refuses: %v", err)
-			}
-		})
+	out := filepath.Join(t.TempDir(), "guest.wasm")
+	if err := builder.Build(t.Context(), string(l), out); err != nil {
+		t.Fatal(err)
+	}
+	wasm, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d bytes", len(wasm))
+	for _, interpreted := range []bool{false, true} {
+		if interpreted && (l == toolchain.Go || l == toolchain.Python) { // start-up alone takes seconds; wasm-examples runs such plugins so
+			continue
+		}
+		g, err := load(t, wasm, settings, interpreted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := cfg.Component || inComponent(l); g.IsComponent() != want {
+			t.Fatalf("a component: %t, want %t", g.IsComponent(), want)
+		}
+		if inComponent(l) {
+			g.memory = 24 << 20 // the interpreter begins with 13
+		}
+		g.conform(t, map[bool]int{false: 2000, true: 100}[interpreted])
+	}
+	if _, err := load(t, wasm, `{"key":"","refuse":"not \"these\""}`, false); !says(err, `not "these"`) {
+		t.Errorf("settings that the plugin refuses: %v", err)
 	}
 }
 
@@ -297,9 +314,11 @@ func (g *guest) describes(t *testing.T) {
 	}
 }
 
-// points are those at which a guest can take part.
+// points are those at which a guest can take part. The loader refuses a component with a node table.
 func (g *guest) points() []abi.Point {
-	return slices.DeleteFunc(abi.Points(), func(p abi.Point) bool { return p == abi.SchedulingTable && g.IsComponent() })
+	return slices.DeleteFunc(abi.Points(), func(p abi.Point) bool {
+		return p == abi.SchedulingTable && g.IsComponent() && g.manifest.Hook(p) == nil
+	})
 }
 
 // readsVectors has the guest write what it reads of every flat vector.

@@ -164,10 +164,11 @@ func (b *Builder) buildZig(ctx context.Context, dir, out string) error {
 	if err != nil {
 		return err
 	}
-	library, err := b.vendored(Zig, dir)
+	library, done, err := b.library(Zig, dir)
 	if err != nil {
 		return err
 	}
+	defer done()
 	strip := "-fstrip" // of both modules: it counts for those that follow
 	if b.cfg.Debug {
 		strip = "-fno-strip"
@@ -192,16 +193,24 @@ func (b *Builder) buildAssemblyScript(ctx context.Context, dir, out string) erro
 	if err != nil {
 		return err
 	}
-	library, err := b.vendored(AssemblyScript, dir)
+	library, done, err := b.library(AssemblyScript, dir)
 	if err != nil {
 		return err
 	}
+	defer done()
 	args := []string{
 		"plugin.ts", "--path", filepath.Dir(library), "-O3", "--runtime", "minimal", "--exportStart", "_initialize", "--outFile",
 		out,
 	}
 	if b.cfg.Debug {
 		args = append(args, "--debug")
+	}
+	if b.cfg.Component {
+		entry := filepath.Join(filepath.Dir(library), "component.ts")
+		if err := os.WriteFile(entry, []byte("export { cabi_realloc } from \"wasmplane\";\n"), 0o600); err != nil {
+			return fmt.Errorf("write the component's exports: %w", err)
+		}
+		args = append(args, entry, "--use", "abort=~lib/wasmplane/index/abortCanonically")
 	}
 	b.cfg.Progress("building with asc")
 	return b.run(ctx, dir, nil, asc, args...)

@@ -20,7 +20,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/wasmplane/wasmplane/plugins/component/encode"
 	"github.com/wasmplane/wasmplane/sdk"
 )
 
@@ -52,9 +51,6 @@ func (l Language) Main() string {
 	}[l]
 }
 
-// MakesComponents says whether a component can be made of a plugin in this language; in Python, of each is.
-func (l Language) MakesComponents() bool { return l == Rust || l == C || l == Python }
-
 // Detect tells the language of a plugin's folder.
 func Detect(dir string) (Language, error) {
 	var names []string
@@ -77,8 +73,8 @@ type Config struct {
 	// Debug keeps names and line tables, so that errors point at the source. The
 	// module is larger, and no slower.
 	Debug bool
-	// Component makes a component of the world "plugin" of sdk/wit, instead of a module. Plugins in Rust and C can be
-	// one; those in Python always are.
+	// Component makes a component of the world "plugin" of sdk/wit, instead of a module. Plugins in Go,
+	// JavaScript and TypeScript cannot be one, those in Python always are.
 	Component bool
 }
 
@@ -126,7 +122,7 @@ func (b *Builder) Build(ctx context.Context, dir, out string) error {
 		return fmt.Errorf("output %s: %w", out, err)
 	}
 	if b.cfg.Component && !l.MakesComponents() {
-		return fmt.Errorf("build %s: components are made of plugins in %s, %s and %s; in %s, use a toolchain of components with the worlds of sdk/wit (docs/plugins/components.md)", dir, Rust, C, Python, l)
+		return fmt.Errorf("build %s: no component is made of a plugin in %s: use a toolchain of components with the worlds of sdk/wit (docs/plugins/components.md)", dir, l)
 	}
 	tmp := out + ".new" // a module that is being served is replaced at once, never half
 	defer func() { _ = os.Remove(tmp) }()
@@ -146,20 +142,6 @@ func (b *Builder) Build(ctx context.Context, dir, out string) error {
 		return fmt.Errorf("output %s: %w", out, err)
 	}
 	return nil
-}
-
-// componentOf makes a component of the module in a file. A module that says itself what its world is, as
-// generators of bindings have it, is of that world, any other of the SDKs'.
-func componentOf(file string) error {
-	module, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("read the module: %w", err)
-	}
-	component, err := encode.Component(module, sdk.World())
-	if err != nil {
-		return fmt.Errorf("%w (an SDK beside the plugin, in the folder wasmplane, has to be of a version that knows components)", err)
-	}
-	return os.WriteFile(file, component, 0o644)
 }
 
 // Install installs what building in a language needs from npm or PyPI; it does nothing

@@ -19,6 +19,9 @@
  * collected between calls.
  */
 
+type Handed = u64; // `wasmplane plugin build --component` builds with u32 here: where the answer stands
+const COMPONENT = sizeof<Handed>() == 4;
+
 // ---- Values ----
 
 const NULL: u32 = 0, FALSE: u32 = 1, TRUE: u32 = 2, INT: u32 = 3, FLOAT: u32 = 4, STRING: u32 = 5, ARRAY: u32 = 6, OBJECT: u32 = 7, ABSENT: u32 = 8;
@@ -840,6 +843,37 @@ export class Plan {
 @external("wasmplane", "call")
 declare function hostCall(op: usize, opLength: usize, input: usize, inputLength: usize, out: usize, capacity: usize): i64;
 
+// The imports of the world in sdk/wit/built.wit, as the component model's canonical ABI has them. An answer stands
+// in a place that is passed.
+// @ts-ignore: decorator
+@external("wasmplane:plugin/host@1.0.0", "call")
+declare function hostCallCanonically(op: usize, opLength: usize, input: usize, inputLength: usize, place: usize): void;
+// @ts-ignore: decorator
+@external("wasi:cli/stderr@0.2.0", "get-stderr")
+declare function getStderr(): i32;
+// @ts-ignore: decorator
+@external("wasi:io/streams@0.2.0", "[method]output-stream.blocking-write-and-flush")
+declare function writeStream(stream: i32, at: usize, length: usize, place: usize): void;
+
+const place = memory.data(16), none8 = new ArrayBuffer(0);
+let running: bool = false; // the plugin asks for memory, for a reply of the host's
+let replied: ArrayBuffer = none8; // that memory
+
+/** @internal In a component, what the compiler calls where an error is thrown. */
+export function abortCanonically(message: string | null, file: string | null, line: u32, column: u32): void {
+  const text = String.UTF8.encode("abort: " + (message ? message : "") + " at " + (file ? file : "") + ":" + line.toString() + ":" + column.toString() + "\n");
+  writeStream(getStderr(), changetype<usize>(text), text.byteLength, memory.data(12));
+  unreachable();
+}
+
+/** @internal In a component, memory for the host; what it passes is the input of a call, or what it replies. */
+export function cabi_realloc(old: usize, oldLength: usize, align: usize, length: usize): usize {
+  if (!running && !oldLength) return alloc(<i32>length);
+  replied = new ArrayBuffer(<i32>length);
+  if (oldLength) memory.copy(changetype<usize>(replied), old, min(oldLength, length));
+  return changetype<usize>(replied);
+}
+
 /** A host function's reply: where it failed, the text is the message. */
 export class Reply {
   /** @internal */
@@ -852,6 +886,11 @@ export class Reply {
 /** Calls a host function that the operator granted. */
 export function ask(name: string, input: string): Reply {
   const op = String.UTF8.encode(name), data = String.UTF8.encode(input);
+  if (COMPONENT) { // a result: a list, or a variant with a text
+    replied = none8;
+    hostCallCanonically(changetype<usize>(op), op.byteLength, changetype<usize>(data), data.byteLength, place);
+    return new Reply(load<u8>(place) == 0, replied, replied.byteLength);
+  }
   let out = new ArrayBuffer(1024);
   let n = hostCall(changetype<usize>(op), op.byteLength, changetype<usize>(data), data.byteLength, changetype<usize>(out), out.byteLength);
   const ok = n >= 0;
@@ -1169,8 +1208,26 @@ function give(text: string, failed: bool = false): u64 { return written(answer.r
 
 function error(message: string): u64 { return give(message, true); }
 
+/** What the host gets of a function: the text itself or, in a component, the place where it stands. */
+function hand(text: u64, described: bool): Handed {
+  if (!COMPONENT) return <Handed>text;
+  running = false;
+  const failed = !described && (text & 0x80000000) != 0, at = <u32>(text >> 32), length = <u32>text & 0x7fffffff;
+  store<u64>(place, 0);
+  store<u32>(place, described ? at : failed ? 1 : 0); // a string, or a result<option<list<u8>>, string>
+  store<u32>(place, described ? length : failed ? at : length > 0 ? 1 : 0, 4);
+  store<u32>(place, failed ? length : at, 8);
+  store<u32>(place, length, 12);
+  return <Handed>place;
+}
+
 /** The export of this name: every plugin exports it again. */
-export function describe(): u64 {
+export function describe(): Handed {
+  running = true;
+  return hand(manifested(), true);
+}
+
+function manifested(): u64 {
   const p = plugin;
   if (!p) return error("the module makes no Plugin");
   const manifest = new Obj().set("abi", 1).set("name", p.name).set("version", p.version).set("settings", p.configure != null)
@@ -1262,10 +1319,11 @@ function schedule(p: Plugin, op: i32, input: Input): u64 {
 }
 
 /** The export of this name: every plugin exports it again. */
-export function call(op: i32, at: i32, n: i32): u64 {
+export function call(op: i32, at: i32, n: i32): Handed {
   failure = null;
+  running = true;
   const given = run(op, at, n), message = failure;
-  return message ? error(message) : given;
+  return hand(message ? error(message) : given, false);
 }
 
 function run(op: i32, at: i32, n: i32): u64 {

@@ -31,6 +31,8 @@
 
 const std = @import("std");
 
+const component = false; // `wasmplane plugin build --component` builds with true here
+
 // ---- Memory ----
 
 extern var __heap_base: u8;
@@ -1073,11 +1075,29 @@ pub const Plan = struct {
 
 extern "wasmplane" fn call(op: [*]const u8, op_len: usize, in: [*]const u8, in_len: usize, out: [*]u8, out_cap: usize) i64;
 
+/// The imports of the world in sdk/wit/built.wit, as the component model's canonical ABI has them. An answer stands
+/// in a place that is passed.
+const canonical = struct {
+    extern "wasmplane:plugin/host@1.0.0" fn call(op: [*]const u8, op_len: usize, in: [*]const u8, in_len: usize, place: *[4]u32) void;
+    extern "wasi:cli/stderr@0.2.0" fn @"get-stderr"() i32;
+    extern "wasi:io/streams@0.2.0" fn @"[method]output-stream.blocking-write-and-flush"(stream: i32, at: [*]const u8, len: usize, place: *[3]u32) void;
+};
+
+fn askCanonically(function: []const u8, input: []const u8) Reply {
+    var place: [4]u32 = undefined; // a result: a list, or a variant with a text
+    canonical.call(function.ptr, function.len, input.ptr, input.len, &place);
+    const failed = place[0] & 0xff != 0;
+    const at, const len = if (failed) .{ place[2], place[3] } else .{ place[1], place[2] };
+    const reply: []const u8 = if (len == 0) "" else @as([*]const u8, @ptrFromInt(at))[0..len];
+    return if (failed) .{ .failed = reply } else .{ .ok = reply };
+}
+
 /// A host function's reply, or why it failed.
 pub const Reply = union(enum) { ok: []const u8, failed: []const u8 };
 
 /// Calls a host function that the operator granted.
 pub fn ask(function: []const u8, input: []const u8) Reply {
+    if (component) return askCanonically(function, input);
     var out = must(allocator.alloc(u8, 1024));
     var n = call(function.ptr, function.len, input.ptr, input.len, out.ptr, out.len);
     const failed = n < 0;
@@ -1112,6 +1132,14 @@ extern "wasi_snapshot_preview1" fn fd_write(fd: i32, vectors: [*]const Vector, c
 ///     pub const panic = wp.panic;
 pub const panic = std.debug.FullPanic(struct {
     fn panic(words: []const u8, _: ?usize) noreturn {
+        if (component) {
+            const stream = canonical.@"get-stderr"();
+            var place: [3]u32 = undefined; // a result: nothing, or why not, which nobody could be told
+            for ([_][]const u8{ "panic: ", words, "\n" }) |part_of| {
+                canonical.@"[method]output-stream.blocking-write-and-flush"(stream, part_of.ptr, part_of.len, &place);
+            }
+            @trap();
+        }
         const text = [_]Vector{ .{ .at = "panic: ", .len = 7 }, .{ .at = words.ptr, .len = words.len }, .{ .at = "\n", .len = 1 } };
         var written: usize = 0;
         _ = fd_write(2, &text, text.len, &written);
@@ -1589,7 +1617,44 @@ pub fn plugin(comptime p: anytype) void {
             };
             return give("the plugin has no such operation", true);
         }
+
+        var running = false; // the plugin asked for the memory, for a reply of the host's
+        var place: [4]u32 = undefined; // where an answer stands
+
+        /// Memory for the host. What it passes ends what the call before took.
+        fn realloc(old: [*]u8, old_len: usize, _: usize, len: usize) callconv(.c) usize {
+            if (!running and old_len == 0) return @intCast(alloc(@intCast(len)));
+            const at = must(allocator.alignedAlloc(u8, .@"8", len));
+            const kept = @min(old_len, len);
+            @memcpy(at[0..kept], old[0..kept]);
+            return @intFromPtr(at.ptr);
+        }
+
+        fn describeCanonically() callconv(.c) *[4]u32 {
+            running = true;
+            defer running = false;
+            const manifest: u64 = @bitCast(describe());
+            place = .{ @intCast(manifest >> 32), @truncate(manifest), 0, 0 };
+            return &place;
+        }
+
+        /// The answer is a result<option<list<u8>>, string>.
+        fn callCanonically(op: i32, at: i32, n: i32) callconv(.c) *[4]u32 {
+            running = true;
+            defer running = false;
+            const answer: u64 = @bitCast(@This().call(op, at, n));
+            const text: u32 = @intCast(answer >> 32);
+            const len: u32 = @intCast(answer & 0x7fffffff);
+            place = if (answer >> 31 & 1 != 0) .{ 1, text, len, 0 } else .{ 0, @intFromBool(len > 0), text, len };
+            return &place;
+        }
     };
+    if (component) {
+        @export(&module.realloc, .{ .name = "cabi_realloc" });
+        @export(&module.describeCanonically, .{ .name = "describe" });
+        @export(&module.callCanonically, .{ .name = "call" });
+        return;
+    }
     @export(&module.describe, .{ .name = "describe" });
     @export(&module.alloc, .{ .name = "alloc" });
     @export(&module.call, .{ .name = "call" });

@@ -157,8 +157,9 @@ no compiler, but that a binary which is no release builds their engine once, by 
 For Python, componentize-py ` + toolchain.ComponentizePyVersion + ` is installed from PyPI the first time, by your python3,
 into the same folder.
 
---component makes a WebAssembly component of a plugin in Rust or C, instead of a module;
-it needs no other compiler. Plugins in Python are components in any case.`,
+--component makes a WebAssembly component of a plugin in Rust, C, Zig or AssemblyScript,
+instead of a module; it needs no other compiler. Plugins in Python are components in any
+case.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			dir := target(args)

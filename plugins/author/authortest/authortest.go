@@ -33,7 +33,19 @@ func Build(t *testing.T, l toolchain.Language, point string) author.Config {
 // Rebuild builds the plugin of a folder.
 func Rebuild(t *testing.T, dir string) {
 	t.Helper()
-	b, err := toolchain.New(toolchain.Config{Progress: func(s string) { t.Log(s) }})
+	build(t, dir, toolchain.Config{})
+}
+
+// RebuildComponent makes a component of it.
+func RebuildComponent(t *testing.T, dir string) {
+	t.Helper()
+	build(t, dir, toolchain.Config{Component: true})
+}
+
+func build(t *testing.T, dir string, cfg toolchain.Config) {
+	t.Helper()
+	cfg.Progress = func(s string) { t.Log(s) }
+	b, err := toolchain.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,14 +99,20 @@ func TestAPanicIsShown(t *testing.T) {
 				changed = strings.Replace(string(source), c.before, "if (input.at(0).exists || true) "+c.after+"\n"+c.before, 1)
 			}
 			authortest.Write(t, main, changed)
-			authortest.Rebuild(t, dir)
-			cfg := authortest.Open(t, dir)
 			authortest.Write(t, filepath.Join(dir, author.CasesFile), `
 - name: it panics
   object: {apiVersion: v1, kind: Pod, metadata: {name: a}}
   expect: {decision: allow}
 `)
-			results, failed := test(t, cfg, cases.Compiled)
+			if c.language.MakesComponents() {
+				authortest.RebuildComponent(t, dir)
+				results, failed := test(t, authortest.Open(t, dir), cases.Compiled)
+				if failed != 1 || results[0].Decision == nil || !strings.Contains(results[0].Decision.Error, "out of cheese") {
+					t.Errorf("as a component: %d failed: %+v", failed, results)
+				}
+			}
+			authortest.Rebuild(t, dir)
+			results, failed := test(t, authortest.Open(t, dir), cases.Compiled)
 			if failed != 1 || results[0].Decision == nil || !strings.Contains(results[0].Decision.Error, c.want) {
 				t.Fatalf("%d failed: %+v", failed, results)
 			}

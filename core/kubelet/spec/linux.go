@@ -85,13 +85,14 @@ func sandboxLinux(p *corev1.Pod, place Place) (*cri.LinuxPodSandboxConfig, error
 	return l, nil
 }
 
+// anyPrivileged is also of ephemeral containers, which come later: a runtime refuses to create a privileged container
+// with a sandbox that is not privileged itself.
 func anyPrivileged(p *corev1.Pod) bool {
-	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		if privileged(&c) {
-			return true
-		}
+	containers := slices.Concat(p.Spec.InitContainers, p.Spec.Containers)
+	for i := range p.Spec.EphemeralContainers {
+		containers = append(containers, corev1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
-	return false
+	return slices.ContainsFunc(containers, func(c corev1.Container) bool { return privileged(&c) })
 }
 
 func privileged(c *corev1.Container) bool {

@@ -414,6 +414,31 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
+// A runtime refuses a privileged container in a sandbox that is not, whatever the kind of the container.
+func TestSandboxOfPrivileged(t *testing.T) {
+	yes := true
+	sec := &corev1.SecurityContext{Privileged: &yes}
+	for name, tc := range map[string]struct {
+		spec corev1.PodSpec
+		want bool
+	}{
+		"none":      {corev1.PodSpec{}, false},
+		"init":      {corev1.PodSpec{InitContainers: []corev1.Container{{Name: "i", SecurityContext: sec}}}, true},
+		"container": {corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}, {Name: "d", SecurityContext: sec}}}, true},
+		"ephemeral": {corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c"}},
+			EphemeralContainers: []corev1.EphemeralContainer{{
+				EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", SecurityContext: sec},
+			}},
+		}, true},
+	} {
+		c, err := spec.Sandbox(&corev1.Pod{Spec: tc.spec}, 0, spec.Place{}, spec.Cluster{})
+		if err != nil || c.Linux.SecurityContext.Privileged != tc.want {
+			t.Errorf("%s: %v, %v, want %v", name, c.GetLinux().GetSecurityContext().GetPrivileged(), err, tc.want)
+		}
+	}
+}
+
 // A pod with users of its own has them in its sandbox, in its containers and on all that they mount; without,
 // it is not made at all.
 func TestOwnUsers(t *testing.T) {

@@ -57,6 +57,14 @@ func (s *Server) stored(resource string) (storage.Stats, error) {
 func (s *Server) seated(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info,
 	answer func(*http.Request),
 ) {
+	if longRunning(info) {
+		release, err := s.held.Hold(who, req)
+		if err != nil {
+			s.answers.Fail(w, req, err)
+			return
+		}
+		defer release()
+	}
 	if s.fairness == nil {
 		release, ok := s.admit(info, who)
 		if !ok {

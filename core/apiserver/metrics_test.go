@@ -118,7 +118,7 @@ func TestMetricsHaveUpstreamsLabels(t *testing.T) {
 	}
 	for _, name := range []string{
 		"apiserver_request_total", "apiserver_request_duration_seconds", "apiserver_response_sizes", "apiserver_longrunning_requests",
-		"apiserver_current_inflight_requests", "apiserver_requested_deprecated_apis", "kubernetes_healthcheck", "kubernetes_healthchecks_total",
+		"apiserver_current_inflight_requests", "apiserver_requested_deprecated_apis",
 		"authenticated_user_requests", "authentication_attempts", "authentication_duration_seconds", "authorization_attempts_total",
 		"authorization_duration_seconds", "apiserver_watch_list_duration_seconds",
 	} {
@@ -193,6 +193,18 @@ func TestHealthHasItsOwnPageOfMetrics(t *testing.T) {
 		!strings.Contains(string(body), `kubernetes_healthchecks_total{name="ping",status="success",type="readyz"}`) ||
 		strings.Contains(string(body), "apiserver_request") {
 		t.Errorf("the page says\n%s", body)
+	}
+	all, err := api.Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil || strings.Count(string(all), "# TYPE kubernetes_healthcheck gauge\n") != 1 ||
+		!strings.Contains(string(all), `kubernetes_healthchecks_total{name="ping",status="success",type="readyz"}`) {
+		t.Errorf("the page of all metrics (%v) says\n%s", err, all)
+	}
+	if err := api.Delete().AbsPath("/metrics/slis").Do(t.Context()).Error(); err != nil {
+		t.Error(err)
+	}
+	body, err = api.Get().AbsPath("/metrics/slis").DoRaw(t.Context())
+	if err != nil || strings.Contains(string(body), "kubernetes_healthcheck{") {
+		t.Errorf("after it was reset (%v) the page says\n%s", err, body)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gorilla/mux"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/apiserver/health"
-	"github.com/wasmplane/wasmplane/core/apiserver/requestmetrics"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/profiling"
 	"github.com/wasmplane/wasmplane/core/zpages"
@@ -33,7 +33,7 @@ func (s *Server) routes() *mux.Router {
 	get("/", s.index)
 	get("/version", s.version)
 	get("/version/", s.version)
-	probes := health.Probes{Checks: s.cfg.Checks, Stopping: s.isStopping, Observe: s.metrics.Checked, Log: s.cfg.Logger}
+	probes := health.Probes{Checks: s.cfg.Checks, Stopping: s.isStopping, Observe: s.health.Checked, Log: s.cfg.Logger}
 	for _, probe := range []string{"healthz", "livez", "readyz"} {
 		h := probes.Handler(probe)
 		get("/"+probe, h)
@@ -41,8 +41,9 @@ func (s *Server) routes() *mux.Router {
 		get("/"+probe+"/{check:.+}", h)
 	}
 	if s.cfg.Gatherer != nil {
-		get("/metrics", promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{}).ServeHTTP)
-		get("/metrics/slis", promhttp.HandlerFor(requestmetrics.SLIs(s.cfg.Gatherer), promhttp.HandlerOpts{}).ServeHTTP)
+		get("/metrics", promhttp.HandlerFor(prometheus.Gatherers{s.cfg.Gatherer, s.health}, promhttp.HandlerOpts{}).ServeHTTP)
+		get(zpages.SLIPath, s.health.Handler().ServeHTTP)
+		r.Path(zpages.SLIPath).Methods(http.MethodDelete).Handler(s.health.Handler())
 	}
 	get(zpages.FlagsPath, zpages.FlagsPage(zpagesName, s.cfg.Flags).ServeHTTP)
 	get(zpages.StatusPath, func(w http.ResponseWriter, req *http.Request) {

@@ -37,6 +37,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/apiserver/body"
 	"github.com/wasmplane/wasmplane/core/apiserver/catalogue"
 	"github.com/wasmplane/wasmplane/core/apiserver/health"
+	"github.com/wasmplane/wasmplane/core/apiserver/held"
 	"github.com/wasmplane/wasmplane/core/apiserver/requestmetrics"
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
@@ -171,9 +172,11 @@ type Server struct {
 	reads         limit
 	writes        limit
 	bodies        body.Budget
-	asking        limit  // requests of which it is being found out whether they may be done
-	askers        counts // of them, by user
-	stalled       counts // watches that stall, by user
+	asking        limit         // requests of which it is being found out whether they may be done
+	askers        counts        // of them, by user
+	stalled       counts        // watches that stall, by user
+	held          held.Requests // large requests that stay
+	health        *zpages.Health
 	answers       *answer.Writer
 	catalogue     *catalogue.Catalogue
 	actions       *action.Actions
@@ -202,6 +205,7 @@ func New(cfg Config) (*Server, error) {
 		asking:   limit{most: int64(cfg.MaxReads + cfg.MaxWrites)},
 		ready:    make(chan struct{}),
 		stopping: make(chan struct{}),
+		health:   zpages.NewHealth(),
 	}
 	var err error
 	if s.answers, err = answer.New(cfg.Contract, cfg.Logger, cfg.Now); err != nil {

@@ -8,7 +8,9 @@ package zpages
 import (
 	"net/http"
 	"slices"
+	"strings"
 
+	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apiserver/pkg/server/flagz"
 	"k8s.io/apiserver/pkg/server/statusz"
 	"k8s.io/apiserver/pkg/util/compatibility"
@@ -51,7 +53,7 @@ func FlagsPage(component string, flags Flags) http.Handler {
 	return m.handler
 }
 
-// Health counts how checks of health went, of one server.
+// Health counts how checks of health went, of one server. It implements prometheus.Gatherer for its /metrics.
 type Health struct {
 	registry metrics.KubeRegistry
 	last     *metrics.GaugeVec
@@ -85,6 +87,12 @@ func (h *Health) Checked(check, probe string, err error) {
 	}
 	h.last.WithLabelValues(check, probe).Set(value)
 	h.all.WithLabelValues(check, probe, status).Inc()
+}
+
+// Gather are the counts alone: since when the process runs is one of its own metrics.
+func (h *Health) Gather() ([]*dto.MetricFamily, error) {
+	all, err := h.registry.Gather()
+	return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return !strings.HasPrefix(f.GetName(), "kubernetes_health") }), err
 }
 
 // Handler serves SLIPath. DELETE begins to count anew.

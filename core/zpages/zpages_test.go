@@ -84,6 +84,10 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s is not in:\n%s", line, text)
 		}
 	}
+	families, err := h.Gather()
+	if err != nil || len(families) != 2 {
+		t.Errorf("of its metrics the page of all others is given %v, %v", families, err)
+	}
 	if _, text := get(t, other.Handler(), http.MethodGet, ""); strings.Contains(text, "kubernetes_healthcheck") {
 		t.Errorf("another server has:\n%s", text)
 	}

@@ -55,6 +55,7 @@ var mayImport = map[string]string{
 	"core/aggregator/...":              "core/controllers core/dial",
 	"core/apiserver/...":               "core/aggregator core/object core/api/... core/registry/... core/auth/... core/trace core/apiserver/... core/profiling core/zpages",
 	"core/apiserver/health":            "",
+	"core/apiserver/held":              "",
 	"core/apiserver/requestmetrics":    "",
 	"core/apiserver/body":              "core/apiserver/answer core/jsonscan core/object",
 	"core/apiserver/answer":            "core/object core/jsonscan core/api core/api/envelope core/api/requestoptions core/registry core/auth/audit core/watchcache",

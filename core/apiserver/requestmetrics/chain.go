@@ -14,15 +14,13 @@ import (
 )
 
 // chain are the metrics of what stands before a request is answered: who asks,
-// may they, is the server well.
+// may they.
 type chain struct {
 	users          *prometheus.CounterVec
 	authentication outcome
 	authorization  outcome
 	terminated     *prometheus.CounterVec
 	deprecated     *prometheus.GaugeVec
-	health         *prometheus.GaugeVec
-	healthChecks   *prometheus.CounterVec
 }
 
 // outcome counts attempts and how long they took, by their result.
@@ -59,12 +57,6 @@ func newChain() chain {
 			Name: "apiserver_requested_deprecated_apis",
 			Help: "Deprecated resources that somebody has asked for, with the release that will lack them.",
 		}, []string{"group", "version", "resource", "subresource", "removed_release"}),
-		health: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubernetes_healthcheck", Help: "Whether a health check passed when it was asked last (1) or not (0).",
-		}, []string{"name", "type"}),
-		healthChecks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubernetes_healthchecks_total", Help: "Health checks that were asked, by name and outcome.",
-		}, []string{"name", "type", "status"}),
 	}
 }
 
@@ -76,7 +68,7 @@ func (m *chain) Deprecated(group, version, resource, removedIn string) {
 func (m *chain) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.users, m.authentication.attempts, m.authentication.took, m.authorization.attempts, m.authorization.took,
-		m.terminated, m.deprecated, m.health, m.healthChecks,
+		m.terminated, m.deprecated,
 	}
 }
 
@@ -125,14 +117,4 @@ func (m *chain) cutOff(info *genericrequest.RequestInfo, code int) {
 		m.terminated.WithLabelValues(verbOf(info), info.APIGroup, info.APIVersion, info.Resource, info.Subresource, scopeOf(info),
 			"apiserver", "504").Inc()
 	}
-}
-
-// Checked records the outcome of one check of the server's health.
-func (m *chain) Checked(name, probe string, err error) {
-	status, value := "success", 1.0
-	if err != nil {
-		status, value = "error", 0
-	}
-	m.health.WithLabelValues(name, probe).Set(value)
-	m.healthChecks.WithLabelValues(name, probe, status).Inc()
 }

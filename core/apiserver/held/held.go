@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package held bounds what requests keep in the server's memory that stay for long: watches, logs that are followed,
+// commands. Such a request keeps its line and its headers, of up to a MiB, and several times as much where they hold a
+// selector; and a selector is compared with each event. A user may have any number of them.
+//
+// Requests of an ordinary size are not counted. The accounts of a namespace share what one user has, because whoever may
+// make one may make a hundred.
+package held
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+const (
+	// Ordinary is the size of a request, its line and its headers in bytes, up to which it is not counted.
+	Ordinary = 8 << 10
+	// PerUser is how much the other requests of one user have together, or of all accounts of a namespace.
+	PerUser = 2 << 20
+	// Total is how much those of all users have together, but for administrators.
+	Total = 32 << 20
+)
+
+// Requests are those that stay now. The zero value is ready to use.
+type Requests struct {
+	mu    sync.Mutex
+	total int
+	of    map[string]int
+}
+
+// Hold counts a request until release is called, or refuses it.
+func (h *Requests) Hold(who user.Info, r *http.Request) (release func(), err error) {
+	n := size(r)
+	if n <= Ordinary || slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) {
+		return func() {}, nil
+	}
+	owner := ownerOf(who)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.of[owner]+n > PerUser:
+		return nil, refusal("%s with lines and headers above %d bytes may have %d bytes together, and have %d", owner, PerUser, h.of[owner])
+	case h.total+n > Total:
+		return nil, refusal("all requests%.0s with lines and headers above %d bytes may have %d bytes together, and have %d", owner, Total, h.total)
+	}
+	if h.of == nil {
+		h.of = map[string]int{}
+	}
+	h.of[owner] += n
+	h.total += n
+	return sync.OnceFunc(func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.total -= n
+		if h.of[owner] -= n; h.of[owner] == 0 {
+			delete(h.of, owner)
+		}
+	}), nil
+}
+
+func refusal(format, owner string, most, has int) error {
+	return apierrors.NewTooManyRequests("too many large requests that stay open: "+fmt.Sprintf(format, owner, Ordinary, most, has), 10)
+}
+
+// ownerOf is whose share a request is of, as it is told.
+func ownerOf(who user.Info) string {
+	if namespace, _, err := serviceaccount.SplitUsername(who.GetName()); err == nil {
+		return "those of accounts of namespace " + namespace
+	}
+	return "those of user " + strings.ToValidUTF8(who.GetName(), "?")
+}
+
+func size(r *http.Request) int {
+	n := len(r.URL.RawQuery) + len(r.URL.Path)
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(v)
+		}
+	}
+	return n
+}

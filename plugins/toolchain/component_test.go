@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wasmplane/wasmplane/plugins/component/encode"
 	"github.com/wasmplane/wasmplane/plugins/toolchain"
 	"github.com/wasmplane/wasmplane/sdk"
 )
@@ -90,11 +91,62 @@ func TestOtherToolsReadTheComponent(t *testing.T) {
 // TestTheWorldIsThatOfItsText: sdk/wit/built.world is what a generator of bindings would embed of plugin.wit and built.wit.
 func TestTheWorldIsThatOfItsText(t *testing.T) {
 	wit := filepath.Join("..", "..", "sdk", "wit")
-	module, err := otherTools(t, "embed", "built", filepath.Join(wit, "plugin.wit"), filepath.Join(wit, "built.wit"))
+	module, err := otherTools(t, "world", "built", filepath.Join(wit, "plugin.wit"), filepath.Join(wit, "built.wit"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(module, sdk.World()) { // behind it stands who made it
 		t.Errorf("sdk/wit/built.world is of another text")
+	}
+}
+
+// typedInC is a plugin in C without the SDK, with the functions that a generator of bindings makes for the world
+// validate-plugin: it refuses with the document as the message, until it was told that an answer was read.
+const typedInC = `
+static char heap[4096];
+static struct { const char *at; unsigned length; } manifest = {"{\"abi\":1}", 9};
+static unsigned answer[19]; /* a result<decision, string>: all zero, it refuses and says nothing */
+__attribute__((export_name("cabi_realloc"))) void *allocate(void *old, int n, int align, int m) { return heap; }
+__attribute__((export_name("describe"))) void *describe(void) { return &manifest; }
+__attribute__((export_name("validate"))) void *validate(const char *document, int n) {
+	answer[2] = 1;
+	answer[3] = (unsigned)document;
+	answer[4] = n;
+	return answer;
+}
+__attribute__((export_name("cabi_post_validate"))) void forget(void *at) { answer[1] = 1; }
+`
+
+// TestAModuleThatSaysItsWorld: a typed world, written into the module by another tool, goes before that of the SDKs.
+func TestAModuleThatSaysItsWorld(t *testing.T) {
+	b, err := toolchain.New(toolchain.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, toolchain.C.Main()), []byte(typedInC), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "p.wasm")
+	if err := b.Build(t.Context(), dir, file); err != nil {
+		t.Fatal(err)
+	}
+	module, err := otherTools(t, "embed", file, "validate-plugin", filepath.Join("..", "..", "sdk", "wit", "plugin.wit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	component, err := encode.Component(module, sdk.World())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, component, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	decision, err := otherTools(t, "run", file, t.TempDir())
+	const want = `{"abi":1}
+{"allowed":false,"message":"a","warnings":[],"annotations":[]}
+{"allowed":true,"message":"b","warnings":[],"annotations":[]}`
+	if err != nil || strings.TrimSpace(string(decision)) != want {
+		t.Errorf("%s, %v\nwant %s", decision, err, want)
 	}
 }

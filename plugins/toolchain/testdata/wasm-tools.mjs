@@ -2,8 +2,10 @@
 
 // Asks the Bytecode Alliance's tools, which know nothing of wasmplane.
 // Usage: node wasm-tools.mjs TOOLS wit COMPONENT         prints a component's world
-//        node wasm-tools.mjs TOOLS run COMPONENT FOLDER  validates it, runs it on another host, and prints what it describes
-//        node wasm-tools.mjs TOOLS embed WORLD WIT...    writes a module with a world, as generators of bindings do
+//        node wasm-tools.mjs TOOLS run COMPONENT FOLDER  validates it, runs it on another host, and prints what it
+//                                                        describes and, where it validates, what it decides of "a" and "b"
+//        node wasm-tools.mjs TOOLS world WORLD WIT...    writes an empty module with a world, as generators of bindings do
+//        node wasm-tools.mjs TOOLS embed MODULE WORLD WIT...   the same with a module
 import { readFile, writeFile } from 'node:fs/promises';
 import { pathToFileURL } from 'node:url';
 
@@ -25,7 +27,8 @@ async function run(component, folder) {
     'wasi:io/streams': { OutputStream: Nothing },
     'wasi:io/error': { Error: Nothing },
   });
-  return plugin.describe();
+  const decisions = plugin.validate ? ['a', 'b'].map((document) => JSON.stringify(plugin.validate(document))) : [];
+  return [plugin.describe(), ...decisions].join('\n');
 }
 
 if (command === 'wit') {
@@ -33,6 +36,7 @@ if (command === 'wit') {
 } else if (command === 'run') {
   console.log(await run(await readFile(args[0]), args[1]));
 } else {
+  const binary = command === 'embed' ? await readFile(args.shift()) : undefined;
   const texts = await Promise.all(args.slice(1).map((file) => readFile(file, 'utf8')));
-  process.stdout.write(wasm.componentEmbed({ dummy: true, witSource: texts.join(''), world: args[0] }));
+  process.stdout.write(wasm.componentEmbed({ binary, dummy: !binary, witSource: texts.join(''), world: args[0] }));
 }

@@ -368,6 +368,48 @@ func TestEveryEndIsCountedOnce(t *testing.T) {
 	})
 }
 
+// A pod that somebody deletes while it runs is a failure at once. It may yet end well, and is none of the successes.
+func TestADeletedPodIsNoSuccess(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		completions := rapid.Int32Range(1, 4).Draw(t, "completions")
+		job := countTo(completions, rapid.Int32Range(1, 4).Draw(t, "parallelism"), 1000)
+		if rapid.Bool().Draw(t, "indexed") {
+			job = asIndexed(job)
+		}
+		w := &world{job: job, pods: map[types.UID]*corev1.Pod{}}
+		now := time.Now()
+		for range rapid.IntRange(0, 25).Draw(t, "steps") {
+			now = now.Add(time.Hour)
+			w.reconcile(rapid.IntRange(0, 8).Draw(t, "writes before death"), now)
+			for _, p := range w.list() {
+				there := w.pods[p.UID]
+				if there.Status.Phase == "" {
+					there.Status.Phase = rapid.SampledFrom([]corev1.PodPhase{"", "", corev1.PodSucceeded, corev1.PodFailed}).Draw(t, "end")
+				}
+				if there.DeletionTimestamp == nil && rapid.Bool().Draw(t, "deleted") {
+					w.delete(p.UID)
+				}
+				if there.Status.Phase != "" && there.DeletionTimestamp != nil && len(there.Finalizers) == 0 {
+					delete(w.pods, p.UID)
+				}
+			}
+		}
+		for range 60 {
+			now = now.Add(time.Hour)
+			w.reconcile(1000, now)
+			for _, p := range w.pods {
+				if p.Status.Phase == "" {
+					p.Status.Phase = corev1.PodSucceeded
+				}
+			}
+			w.sweep()
+		}
+		if s := w.job.Status; !isTrue(s.Conditions, batchv1.JobComplete) || s.Succeeded < completions {
+			t.Fatalf("%d of %d have succeeded: %+v", s.Succeeded, completions, s)
+		}
+	})
+}
+
 // What ends a Job, and in whose words.
 func TestVerdict(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)

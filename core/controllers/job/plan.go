@@ -144,6 +144,11 @@ func (p *planner) hasFailed(pod *corev1.Pod) bool {
 	return !p.waitsForEnd() && pod.DeletionTimestamp != nil && pod.Status.Phase != corev1.PodSucceeded
 }
 
+// hasSucceeded: a pod that was deleted while it ran, and is written down as failed, stays so however it ends.
+func (p *planner) hasSucceeded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded && !slices.Contains(p.status.UncountedTerminatedPods.Failed, pod.UID)
+}
+
 func (p *planner) waitsForEnd() bool {
 	return ptr.Deref(p.spec.PodReplacementPolicy, batchv1.TerminatingOrFailed) == batchv1.Failed
 }
@@ -174,7 +179,7 @@ func (p *planner) take() {
 		if !p.tracked(pod) || !p.validIndex(pod) {
 			continue
 		}
-		if pod.Status.Phase == corev1.PodSucceeded && !slices.Contains(uncounted.Succeeded, pod.UID) {
+		if p.hasSucceeded(pod) && !slices.Contains(uncounted.Succeeded, pod.UID) {
 			p.newSucceeded = append(p.newSucceeded, pod)
 		}
 		if p.hasFailed(pod) && !slices.Contains(uncounted.Failed, pod.UID) {
@@ -221,7 +226,7 @@ func (p *planner) takeIndexes() {
 	completions := int(*p.spec.Completions)
 	p.before = parseIndexes(p.status.CompletedIndexes, completions)
 	p.done = p.before.with(p.indexesOf(func(pod *corev1.Pod) bool {
-		return p.tracked(pod) && p.validIndex(pod) && pod.Status.Phase == corev1.PodSucceeded
+		return p.tracked(pod) && p.validIndex(pod) && p.hasSucceeded(pod)
 	})...)
 	p.succeeded = int32(p.done.count())
 	if p.spec.BackoffLimitPerIndex == nil {
@@ -558,7 +563,7 @@ func (p *planner) account() {
 		}
 		switch {
 		case !p.validIndex(pod):
-		case pod.Status.Phase == corev1.PodSucceeded && !slices.Contains(u.Failed, pod.UID):
+		case p.hasSucceeded(pod):
 			if indexed(p.spec) {
 				if !p.before.has(indexOf(pod)) {
 					newIndexes = append(newIndexes, indexOf(pod))

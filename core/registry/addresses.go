@@ -120,7 +120,7 @@ func (r *Registry) make(ctx context.Context, versioned runtime.Object) error {
 	if err != nil {
 		return err
 	}
-	w := &write{r: r, req: req, codec: codec, key: key}
+	w := &write{r: r, req: req, Body: r.body(req, codec), key: key}
 	_, err = w.store(ctx, obj, nil)
 	var conflict *store.ConflictError
 	if errors.As(err, &conflict) {
@@ -139,7 +139,7 @@ func (w *write) claim(ctx context.Context, internal, existing runtime.Object) (*
 	if !w.r.isServices() || w.req.Subresource != "" {
 		return nil, nil
 	}
-	return w.r.set.services.Claim(ctx, internal, existing, w.opts.IsDryRun())
+	return w.r.set.services.Claim(ctx, internal, existing, w.Options.IsDryRun())
 }
 
 // released releases what a deleted Service had.

@@ -13,6 +13,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/registry/judging"
 	"github.com/wasmplane/wasmplane/core/registry/optimistic"
 	"github.com/wasmplane/wasmplane/core/registry/options"
+	"github.com/wasmplane/wasmplane/core/registry/wanted"
 )
 
 // Change is a write of the server's own, without strategy or admission: f
@@ -51,8 +52,8 @@ func (r *Registry) ChangeJudged(ctx context.Context, namespace, name string, dry
 				return Result{}, err
 			}
 		}
-		w := &write{r: r, key: key, codec: r.res.StorageCodec(), opts: options.Options{DryRun: dryRun}}
-		return w.store(ctx, object.FromVersioned(w.codec, next), at.Item)
+		w := &write{r: r, key: key, Body: wanted.Body{Codec: r.res.StorageCodec(), Options: options.Options{DryRun: dryRun}}}
+		return w.store(ctx, object.FromVersioned(w.Codec, next), at.Item)
 	})
 	return result.Object, err
 }

@@ -119,8 +119,8 @@ func (r *Registry) delete(ctx context.Context, req *Request, at optimistic.Snaps
 func (r *Registry) mark(
 	ctx context.Context, req *Request, internal runtime.Object, old *object.Object, at optimistic.Snapshot,
 ) (Result, error) {
-	w := &write{r: r, req: req, opts: options.Of(req.Options), codec: r.res.Codec(req.Version), key: at.Item.Key}
-	obj := object.FromInternal(w.codec, internal)
+	w := &write{r: r, req: req, Body: r.body(req, r.res.Codec(req.Version)), key: at.Item.Key}
+	obj := object.FromInternal(w.Codec, internal)
 	if same, err := compare.Unchanged(obj, old); err != nil {
 		return Result{}, err
 	} else if same {

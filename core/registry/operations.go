@@ -5,21 +5,14 @@ package registry
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/judging"
-	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
 	"github.com/wasmplane/wasmplane/core/registry/optimistic"
-	"github.com/wasmplane/wasmplane/core/registry/options"
 	"github.com/wasmplane/wasmplane/core/store"
 )
 
@@ -30,7 +23,7 @@ func (r *Registry) Create(ctx context.Context, req *Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	o, err := w.decode(ctx)
+	o, err := w.Decode(ctx)
 	if err != nil {
 		return Result{}, err
 	}
@@ -43,20 +36,15 @@ func (r *Registry) Create(ctx context.Context, req *Request) (Result, error) {
 		req.Namespace = m.GetName()
 		ctx = r.Context(ctx, req)
 	}
-	rest.WipeObjectMetaSystemFields(m)
 	w.creates = true
 	w.change = func(ctx context.Context, _ *object.Object) (*object.Object, error) {
 		mine := o
 		if o = nil; mine == nil { // it is judged again, and those who judged it have changed it
-			if mine, err = w.decode(ctx); err == nil {
-				m, err = meta.Accessor(mine)
-			}
-			if err != nil {
+			if mine, err = w.Decode(ctx); err != nil {
 				return nil, err
 			}
-			rest.WipeObjectMetaSystemFields(m)
 		}
-		return w.owned(ctx, nil, mine)
+		return w.Owned(ctx, nil, mine)
 	}
 	return judging.Again(ctx, r.cfg.Store, r.set.turns, r.res.Group, w.create)
 }
@@ -69,7 +57,7 @@ func (r *Registry) Update(ctx context.Context, req *Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	o, err := w.decode(ctx)
+	o, err := w.Decode(ctx)
 	if err != nil {
 		return Result{}, err
 	}
@@ -86,11 +74,7 @@ func (r *Registry) Update(ctx context.Context, req *Request) (Result, error) {
 		if err := w.checkUID(uid, current); err != nil {
 			return nil, err
 		}
-		next := o.DeepCopyObject() // the next attempt begins with o again
-		if current == nil {
-			wipe(next)
-		}
-		return w.owned(ctx, current, next)
+		return w.Owned(ctx, current, o.DeepCopyObject()) // the next attempt begins with o again
 	}
 	return w.run(ctx)
 }
@@ -103,28 +87,14 @@ func (r *Registry) Patch(ctx context.Context, req *Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if w.isApply() {
-		w.creates = req.Subresource == ""
-		w.change = w.applied
-		return w.run(ctx)
-	}
-	w.change = func(ctx context.Context, current *object.Object) (*object.Object, error) {
-		next, err := w.patched(ctx, current)
-		if err != nil {
-			return nil, err
-		}
-		if twice := objectmeta.DedupOwners(next); len(twice) > 0 {
-			warning.AddWarning(ctx, "", objectmeta.DuplicateOwners+strings.Join(twice, ","))
-		}
-		w.codec.Default(next)
-		return w.owned(ctx, current, next)
-	}
+	w.creates = w.IsApply() && req.Subresource == ""
+	w.change = w.Body.Patch
 	return w.run(ctx)
 }
 
 func (r *Registry) newWrite(req *Request) (*write, error) {
-	w := &write{r: r, req: req, opts: options.Of(req.Options), codec: r.res.Codec(req.Version)}
-	if w.codec == nil {
+	w := &write{r: r, req: req, Body: r.body(req, r.res.Codec(req.Version))}
+	if w.Codec == nil {
 		return nil, apierrors.NewNotFound(r.res.GroupResource, req.Name)
 	}
 	if req.Subresource != "" && !r.res.WritesThrough(req.Version, req.Subresource) {
@@ -146,49 +116,6 @@ func (w *write) run(ctx context.Context) (Result, error) {
 	return w.r.onNewest(ctx, w.key, w.apply)
 }
 
-// decode reads the request's body and fills in defaults.
-func (w *write) decode(ctx context.Context) (runtime.Object, error) {
-	o, strict, err := w.decodeStrict(w.req.Body, w.req.MediaType)
-	if err != nil {
-		return nil, err
-	}
-	if len(strict) > 0 {
-		if w.opts.Validation == metav1.FieldValidationStrict {
-			return nil, w.r.cfg.Contract.StrictError(w.r.res, w.req.Version, strict)
-		}
-		warnStrict(ctx, strict)
-	}
-	if twice := objectmeta.DedupOwners(o); len(twice) > 0 {
-		warning.AddWarning(ctx, "", objectmeta.DuplicateOwners+strings.Join(twice, ","))
-	}
-	w.codec.Default(o)
-	return o, nil
-}
-
-// decodeStrict decodes data; strict lists unknown and duplicate fields where
-// they matter to the request.
-func (w *write) decodeStrict(data []byte, mediaType string) (o runtime.Object, strict []error, err error) {
-	if w.checksFields() {
-		return w.r.cfg.Contract.DecodeStrict(w.r.res, w.req.Version, data, mediaType)
-	}
-	o, err = w.codec.Decode(data, mediaType)
-	return o, nil, err
-}
-
-// warnStrict warns of unknown and duplicate fields. What is wrong with a body in YAML comes
-// in one error of several lines, of which each is a warning: none can have a line's end.
-func warnStrict(ctx context.Context, errs []error) {
-	for _, err := range errs {
-		text := err.Error()
-		for _, prefix := range []string{"yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"} {
-			text = strings.TrimPrefix(text, prefix)
-		}
-		for line := range strings.Lines(text) {
-			warning.AddWarning(ctx, "", strings.TrimSpace(line))
-		}
-	}
-}
-
 // checkUID refuses an update that was meant for another object of this name.
 func (w *write) checkUID(uid types.UID, current *object.Object) error {
 	if uid == "" {
@@ -206,12 +133,6 @@ func (w *write) checkUID(uid types.UID, current *object.Object) error {
 			m.GetUID()))
 	}
 	return nil
-}
-
-func wipe(o runtime.Object) {
-	if m, err := meta.Accessor(o); err == nil {
-		rest.WipeObjectMetaSystemFields(m)
-	}
 }
 
 // finalized says whether the write takes the last thing away that a deletion
@@ -236,7 +157,7 @@ func (w *write) finalized(obj, old *object.Object) (bool, error) {
 
 // remove deletes the object whose last finalizer the write took away.
 func (w *write) remove(ctx context.Context, obj *object.Object, at optimistic.Snapshot) (Result, error) {
-	if !w.opts.IsDryRun() {
+	if !w.Options.IsDryRun() {
 		_, err := store.DeleteFenced(ctx, w.r.cfg.Store, w.key, at.Item.Revision, judging.Fences(ctx, w.r.res.Group))
 		if err := w.r.reads.StoreError(err, "delete", w.req.Name); err != nil && !apierrors.IsNotFound(err) {
 			return Result{}, err

@@ -82,7 +82,7 @@ func (r *Registry) asStored(ctx context.Context, w *write, value []byte, revisio
 		}
 		m.SetResourceVersion(strconv.FormatInt(revision, 10))
 	}
-	return r.reads.Convert(ctx, stored, w.codec.Kind().Version)
+	return r.reads.Convert(ctx, stored, w.Codec.Kind().Version)
 }
 
 // withRevision stamps the answer of a write.
@@ -137,14 +137,6 @@ func (r *Registry) dryCreate(ctx context.Context, key string) error {
 }
 
 func newUID() types.UID { return uuid.NewUUID() }
-
-func badObject(err error) error {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		return err
-	}
-	return apierrors.NewBadRequest(err.Error())
-}
 
 func invalid(kind schema.GroupKind, name string, errs ...*field.Error) error {
 	return apierrors.NewInvalid(kind, name, errs)

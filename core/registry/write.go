@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/api"
@@ -33,6 +31,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/registry/optimistic"
 	"github.com/wasmplane/wasmplane/core/registry/options"
 	"github.com/wasmplane/wasmplane/core/registry/reader"
+	"github.com/wasmplane/wasmplane/core/registry/wanted"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
@@ -43,12 +42,11 @@ const nameAttempts = 8
 // write is one write under way: what the request wants, in the forms that the
 // steps need.
 type write struct {
-	r        *Registry
-	req      *Request
-	opts     options.Options
-	codec    object.Codec // of the requested version
-	strategy api.Strategy // of the resource or the subresource
-	key      string
+	wanted.Body // what the request sends
+	r           *Registry
+	req         *Request
+	strategy    api.Strategy // of the resource or the subresource
+	key         string
 
 	// change makes the wanted object of the current one (nil: there is none). What
 	// it returns is defaulted, field managed and owned by the write.
@@ -118,12 +116,12 @@ func (w *write) apply(ctx context.Context, at optimistic.Snapshot) (Result, erro
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return Result{}, w.r.reads.StoreError(err, "update", w.req.Name)
 		}
-		if !stale || w.opts.IsDryRun() {
+		if !stale || w.Options.IsDryRun() {
 			return Result{Object: old}, optimistic.ErrUnsure
 		}
 	}
 	result, err := w.store(ctx, obj, at.Item)
-	if err == nil && !w.opts.IsDryRun() {
+	if err == nil && !w.Options.IsDryRun() {
 		claims.Keep()
 	}
 	return result, err
@@ -164,7 +162,7 @@ func (w *write) create(ctx context.Context) (Result, error) {
 	}
 	admitted, err := obj.Internal()
 	if err != nil {
-		return Result{}, badObject(err)
+		return Result{}, wanted.Refusal(err)
 	}
 	for n := 1; ; n++ {
 		// Each name is tried on the object as admission left it: the strategy
@@ -210,7 +208,7 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 	if err := w.validate(ctx, question); err != nil {
 		return Result{}, err
 	}
-	if version := m.GetResourceVersion(); version != "" && version != "0" && w.req.Name == "" && !w.opts.IsDryRun() {
+	if version := m.GetResourceVersion(); version != "" && version != "0" && w.req.Name == "" && !w.Options.IsDryRun() {
 		// A create must not carry a resourceVersion: a client that sends an object
 		// which it has read wants to change that one and not to make another.
 		return Result{}, &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -230,7 +228,7 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 		return Result{}, w.taken(ctx, conflict, internal, m.GetName())
 	}
 	result.Created = err == nil
-	if err == nil && !w.opts.IsDryRun() {
+	if err == nil && !w.Options.IsDryRun() {
 		claims.Keep()
 	}
 	return result, err
@@ -268,13 +266,13 @@ func (w *write) admission(op admission.Operation, options runtime.Object, obj, o
 	return &admission.Request{
 		UID:         newUID(),
 		Operation:   op,
-		Kind:        w.codec.Kind(),
+		Kind:        w.Codec.Kind(),
 		Resource:    w.r.gvr(w.req),
 		Subresource: w.req.Subresource,
 		Namespace:   w.namespace(),
 		Name:        name,
 		User:        w.req.User,
-		DryRun:      w.opts.IsDryRun(),
+		DryRun:      w.Options.IsDryRun(),
 		Options:     options,
 		Object:      obj,
 		OldObject:   old,
@@ -293,7 +291,7 @@ func (w *write) mutate(ctx context.Context, question *admission.Request) error {
 	}
 	before, err := question.Object.Versioned()
 	if err != nil {
-		return badObject(err)
+		return wanted.Refusal(err)
 	}
 	if err := w.r.cfg.Admission.Mutate(ctx, question); err != nil {
 		judging.PassOn(ctx, question)
@@ -301,16 +299,12 @@ func (w *write) mutate(ctx context.Context, question *admission.Request) error {
 	}
 	after, err := question.Object.Versioned()
 	if err != nil {
-		return badObject(err)
+		return wanted.Refusal(err)
 	}
 	if after != before {
 		kept := objectmeta.KeepManagers(ctx, before, after)
 		// The chain has defaulted what plugins added.
-		twice := objectmeta.DedupOwners(after)
-		if len(twice) > 0 {
-			warning.AddWarning(ctx, "", objectmeta.DuplicateOwnersAfter+strings.Join(twice, ","))
-		}
-		if len(twice) > 0 || kept {
+		if objectmeta.UniqueOwners(ctx, after, objectmeta.DuplicateOwnersAfter) || kept {
 			question.Object.SetVersioned(after)
 		}
 	}
@@ -331,7 +325,7 @@ func (w *write) validate(ctx context.Context, question *admission.Request) error
 func (w *write) prepareUpdate(ctx context.Context, obj, old *object.Object, at optimistic.Snapshot) (*allocation.Claims, error) {
 	internal, err := obj.Internal()
 	if err != nil {
-		return nil, badObject(err)
+		return nil, wanted.Refusal(err)
 	}
 	existing, _, err := w.r.existing(at.Item, old)
 	if err != nil {
@@ -378,7 +372,7 @@ func (w *write) guard(ctx context.Context, obj, old *object.Object) error {
 func (w *write) checkSeen(ctx context.Context, obj *object.Object, at optimistic.Snapshot) error {
 	m, err := obj.Meta()
 	if err != nil {
-		return badObject(err)
+		return wanted.Refusal(err)
 	}
 	if m.GetResourceVersion() == "" {
 		return nil
@@ -410,7 +404,7 @@ func (w *write) checkVersion(ctx context.Context, m metav1.Object, current int64
 func (w *write) checkIdentity(obj, old *object.Object) error {
 	m, err := obj.Meta()
 	if err != nil {
-		return badObject(err)
+		return wanted.Refusal(err)
 	}
 	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(rest.ExpectedNamespaceForScope(w.req.Namespace, w.r.res.Namespaced),
 		m); err != nil {
@@ -450,12 +444,12 @@ func (w *write) store(ctx context.Context, obj *object.Object, old *watchcache.I
 	}
 	expect := optimistic.Revision(old)
 	revision := expect
-	if !w.opts.IsDryRun() {
+	if !w.Options.IsDryRun() {
 		if err := w.room(internal, value, old); err != nil {
 			return Result{}, w.r.reads.StoreError(err, "write", reader.LastSegment(w.key))
 		}
 		revision, err = w.r.put(ctx, w.key, value, expect, w.r.ttl(internal))
-		if apierrors.IsRequestEntityTooLargeError(err) && !w.isApply() && objectmeta.DropManagers(obj) { // an apply is about them
+		if apierrors.IsRequestEntityTooLargeError(err) && !w.IsApply() && objectmeta.DropManagers(obj) { // an apply is about them
 			return w.store(ctx, obj, old)
 		}
 		if err != nil {
@@ -471,6 +465,6 @@ func (w *write) store(ctx context.Context, obj *object.Object, old *watchcache.I
 		return Result{Object: result}, err
 	}
 	w.r.cfg.Contract.AsStored(w.r.res, answer)
-	result, err := w.r.withRevision(answer, w.codec, revision)
+	result, err := w.r.withRevision(answer, w.Codec, revision)
 	return Result{Object: result}, err
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -144,4 +145,13 @@ func DropManagers(obj *object.Object) bool {
 	m.SetManagedFields(nil)
 	obj.SetInternal(internal)
 	return true
+}
+
+// UniqueOwners is DedupOwners with a warning to the client where an owner is named twice, and says whether one was.
+func UniqueOwners(ctx context.Context, o runtime.Object, text string) bool {
+	twice := DedupOwners(o)
+	if len(twice) > 0 {
+		warning.AddWarning(ctx, "", text+strings.Join(twice, ","))
+	}
+	return len(twice) > 0
 }

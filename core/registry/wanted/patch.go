@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wanted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
+	"github.com/wasmplane/wasmplane/core/registry/patch"
+)
+
+// Patch is the current object (nil: there is none) as the request's patch changes it.
+func (b *Body) Patch(ctx context.Context, current *object.Object) (*object.Object, error) {
+	if b.IsApply() {
+		return b.applied(ctx, current)
+	}
+	next, err := b.patched(ctx, current)
+	if err != nil {
+		return nil, err
+	}
+	objectmeta.UniqueOwners(ctx, next, objectmeta.DuplicateOwners)
+	b.Codec.Default(next)
+	return b.Owned(ctx, current, next)
+}
+
+// patched applies the request's patch to current and returns the versioned object,
+// decoded but not defaulted.
+func (b *Body) patched(ctx context.Context, current *object.Object) (runtime.Object, error) {
+	if err := b.patch().Check(); err != nil {
+		return nil, err
+	}
+	if b.PatchType == types.StrategicMergePatchType {
+		return b.strategicMerge(ctx, current)
+	}
+	before, err := current.Encoded(object.JSON)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	after, strict, err := b.patchJSON(before)
+	if err != nil {
+		return nil, err
+	}
+	o, fieldErrs, err := b.decodeStrict(after, object.JSON)
+	if err != nil {
+		return nil, undecodable(after, err)
+	}
+	return o, b.strictness(ctx, append(strict, fieldErrs...), string(after))
+}
+
+// undecodable is the refusal of a patch whose result is no object of its kind.
+func undecodable(after []byte, err error) error {
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(after), err.Error())})
+}
+
+// IsApply says whether the patch is a server-side apply.
+func (b *Body) IsApply() bool {
+	return b.PatchType == types.ApplyYAMLPatchType || b.PatchType == types.ApplyCBORPatchType
+}
+
+// patch is the request's patch.
+func (b *Body) patch() patch.Patch {
+	return patch.Patch{Type: b.PatchType, Body: b.Data, Fields: b.checksFields()}
+}
+
+// patchJSON applies a JSON patch or a merge patch. strict lists unknown and
+// duplicate fields of the patch where they matter to the request.
+func (b *Body) patchJSON(before []byte) (after []byte, strict []error, err error) {
+	after, strict, err = b.patch().Apply(before)
+	if errors.Is(err, patch.ErrType) {
+		err = apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", b.Resource.GroupResource, b.Name,
+			string(b.PatchType), 0, true)
+	}
+	return after, strict, err
+}
+
+func (b *Body) checksFields() bool {
+	return b.Options.Validation == metav1.FieldValidationStrict || b.Options.Validation == metav1.FieldValidationWarn
+}
+
+// strictness turns unknown and duplicate fields into warnings or the patch's refusal.
+func (b *Body) strictness(ctx context.Context, errs []error, after string) error {
+	if len(errs) == 0 || !b.checksFields() {
+		return nil
+	}
+	if b.Options.Validation == metav1.FieldValidationWarn {
+		warnStrict(ctx, errs)
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), after, runtime.NewStrictDecodingError(errs).Error())})
+}
+
+func (b *Body) strategicMerge(ctx context.Context, current *object.Object) (runtime.Object, error) {
+	change := map[string]any{}
+	var strict []error
+	var err error
+	if b.checksFields() {
+		strict, err = kjson.UnmarshalStrict(b.Data, &change)
+	} else {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(b.Data, &change)
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	versioned, err := current.Versioned()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if _, ok := versioned.(runtime.Unstructured); ok {
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", b.Resource.GroupResource, b.Name,
+			"strategic merge patches are not for custom resources, use a merge patch", 0, true)
+	}
+	after, unknown, err := b.Contract.StrategicMerge(b.Resource, b.Version, versioned, change, b.checksFields())
+	if err != nil {
+		return nil, err
+	}
+	if strict = append(strict, unknown...); len(strict) == 0 {
+		return after, nil
+	}
+	return after, b.strictness(ctx, strict, fmt.Sprintf("%+v", change))
+}
+
+// emptyLike is an empty versioned object of the codec's kind.
+func emptyLike(c object.Codec) (runtime.Object, error) {
+	apiVersion, kind := c.Kind().ToAPIVersionAndKind()
+	o, err := c.FromTree(map[string]any{"apiVersion": apiVersion, "kind": kind})
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return o, nil
+}

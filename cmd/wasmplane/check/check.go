@@ -16,7 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join"
-	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/diskspeed"
 )
 
 // ErrLacking is what Run answers when something is; what it is has been printed.
@@ -47,7 +47,7 @@ func Run(ctx context.Context, w io.Writer, c *config.Configuration, dataDir stri
 
 // disk tells how long a server's store would wait for the disk. A worker does not mind.
 func disk(ctx context.Context, w io.Writer, dir datadir.Dir) {
-	l, err := etcd.ProbeDisk(ctx, dir.Etcd())
+	l, err := diskspeed.Probe(ctx, dir.Etcd())
 	switch {
 	case err != nil:
 		fmt.Fprintln(w, "-", err)

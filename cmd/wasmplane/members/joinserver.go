@@ -16,7 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/join/handover"
-	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/diskspeed"
 )
 
 // joinServer makes the machine a server of the cluster, unless it is one.
@@ -39,7 +39,7 @@ func (s Shell) joinServer(ctx context.Context, cfg *config.Configuration, dir da
 		return err
 	}
 	if c.PeerPort != 0 {
-		l, err := etcd.ProbeDisk(ctx, dir.Etcd())
+		l, err := diskspeed.Probe(ctx, dir.Etcd())
 		if err != nil {
 			return err
 		}

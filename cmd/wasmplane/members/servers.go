@@ -37,7 +37,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/join/handover"
 	"github.com/wasmplane/wasmplane/core/join/peers"
 	"github.com/wasmplane/wasmplane/core/store"
-	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/diskspeed"
 )
 
 // askServers calls the API about the cluster's servers. What it refuses is a sentence.
@@ -115,11 +115,11 @@ func Disk(ctx context.Context, w io.Writer, kube kubernetes.Interface) error {
 }
 
 // diskOf finds the store's disk in a server's metrics; it has no writes where nothing was measured yet.
-func diskOf(metrics string) (l etcd.Latency) {
+func diskOf(metrics string) (l diskspeed.Latency) {
 	for line := range strings.Lines(metrics) {
-		value, ok := strings.CutPrefix(line, etcd.DiskMetric+" ")
+		value, ok := strings.CutPrefix(line, diskspeed.Metric+" ")
 		if seconds, err := strconv.ParseFloat(strings.TrimSpace(value), 64); ok && err == nil && seconds > 0 {
-			return etcd.Latency{P99: time.Duration(seconds * float64(time.Second)), Writes: 1}
+			return diskspeed.Latency{P99: time.Duration(seconds * float64(time.Second)), Writes: 1}
 		}
 	}
 	return l

@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/encryption"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/diskspeed"
 	"github.com/wasmplane/wasmplane/core/store/measured"
 	"github.com/wasmplane/wasmplane/core/store/space"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -32,7 +33,7 @@ type storage struct {
 	done     <-chan struct{} // nil = the store has no end of its own
 	why      func(context.Context) error
 	members  store.Membership // nil = it is an external etcd
-	watch    *etcd.DiskWatch  // nil, likewise
+	watch    *diskspeed.Watch // nil, likewise
 	closeAll func() error
 	compact  func(context.Context) error
 }
@@ -69,7 +70,7 @@ func openStorage(ctx context.Context, b base) (_ *storage, err error) {
 		return nil, err
 	}
 	if s.members != nil {
-		if s.watch, err = etcd.NewDiskWatch(b.slowDisk, b.metrics, b.Options.Logger); err != nil {
+		if s.watch, err = diskspeed.NewWatch(b.slowDisk, b.metrics, b.Options.Logger); err != nil {
 			return nil, err
 		}
 	}

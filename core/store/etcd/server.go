@@ -20,10 +20,10 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.etcd.io/etcd/server/v3/storage/wal"
-	"golang.org/x/sys/unix"
 
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/etcd/memberdir"
 	"github.com/wasmplane/wasmplane/core/store/etcd/zaplog"
 )
 
@@ -99,7 +99,7 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 		return nil, fmt.Errorf("close the store's data directory to others: %w", err)
 	}
 	s := &Server{quota: cfg.Quota}
-	if s.lock, err = lockDir(cfg.Dir); err != nil {
+	if s.lock, err = memberdir.Lock(cfg.Dir); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -110,18 +110,18 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 	var started atomic.Bool
 	cfg.fatal = func(message string) {
 		if started.Load() && cfg.Fatal != nil {
-			cfg.Fatal(fmt.Errorf("the store in %s cannot go on: %s%s", cfg.Dir, message, diskFull(cfg.Dir, message)))
+			cfg.Fatal(fmt.Errorf("the store in %s cannot go on: %s%s", cfg.Dir, message, memberdir.Full(cfg.Dir, message)))
 		}
 	}
 	e := cfg.embed(listen)
 	if err := s.meet(ctx, cfg, e); err != nil {
 		return nil, err
 	}
-	if s.applied, err = inspect(cfg.Dir); err == nil {
+	if s.applied, err = memberdir.Inspect(cfg.Dir); err == nil {
 		s.etcd, err = open(ctx, e)
 	}
 	if err != nil {
-		if full := diskFull(cfg.Dir, err.Error()); full != "" {
+		if full := memberdir.Full(cfg.Dir, err.Error()); full != "" {
 			return nil, fmt.Errorf("open the store in %s: %w%s", cfg.Dir, err, full)
 		}
 		return nil, fmt.Errorf("open the store in %s (if it is damaged, restore a backup, or move it away to start empty): %w", cfg.Dir, err)
@@ -384,58 +384,6 @@ func openOnce(cfg *embed.Config) (e *embed.Etcd, err error) {
 	return embed.StartEtcd(cfg)
 }
 
-// lockDir takes the directory for this process. etcd has a lock of its own,
-// but waits for it without end and says nothing.
-func lockDir(dir string) (*os.File, error) {
-	path := filepath.Join(dir, "wasmplane.lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the store's data directory: %w", err)
-	}
-	if err := tryLock(f); err != nil {
-		holder, _ := os.ReadFile(path) //nolint:errcheck // only makes the message better
-		_ = f.Close()
-		return nil, fmt.Errorf("data directory %s is in use by another instance%s: stop it, or choose another directory", dir, pidOf(holder))
-	}
-	if err := probeEtcdLock(dir); err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	if err := f.Truncate(0); err == nil {
-		_, err = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
-		if err != nil {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock the store's data directory: %w", err)
-		}
-	}
-	return f, nil
-}
-
-func pidOf(holder []byte) string {
-	if pid := strings.TrimSpace(string(holder)); pid != "" {
-		return " (process " + pid + ")"
-	}
-	return ""
-}
-
-// probeEtcdLock finds out whether an etcd of another kind has the database open.
-func probeEtcdLock(dir string) error {
-	f, err := os.OpenFile(filepath.Join(dir, "member", "snap", "db"), os.O_RDWR, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("open the store's database: %w", err)
-	}
-	defer func() { _ = f.Close() }() // releases the lock, too
-	if err := tryLock(f); err != nil {
-		return fmt.Errorf("the database in %s is open in another process: stop it, or choose another directory", dir)
-	}
-	return nil
-}
-
-func tryLock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
-
 // Store is the store that the server serves, without a network between. It
 // lives until Close.
 func (s *Server) Store() *Store { return s.store }
@@ -491,4 +439,12 @@ func (s *Server) Close() error {
 		return fmt.Errorf("close the store: %w", err)
 	}
 	return nil
+}
+
+// notReady says why a store that has no others was not ready in time.
+func (s *Server) notReady(cfg ServerConfig) error {
+	if has := s.etcd.Server.CommittedIndex(); has < s.applied {
+		return fmt.Errorf("the store in %s is damaged: its log ends at entry %d, and its database has what was written up to entry %d: restore a backup, or move the directory away to start empty", cfg.Dir, has, s.applied)
+	}
+	return fmt.Errorf("the store in %s was not ready after %v: is the disk too slow?", cfg.Dir, cfg.Timeout)
 }

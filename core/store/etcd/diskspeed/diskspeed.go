@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+// Package diskspeed measures whether a disk is fast enough for the store: before
+// there is one by writing as it would (Probe), and of a running one by etcd's own
+// histogram (Watch). It says what to do about one that is not.
+//
+// It changes nothing: the disk is the operator's.
+package diskspeed
 
 import (
 	"context"
@@ -18,12 +23,12 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
-// SlowDisk is how long 99 of 100 writes to the disk may take. Each write of the cluster waits for one, and
+// Bound is how long 99 of 100 writes to the disk may take. Each write of the cluster waits for one, and
 // a leader of several members whose disk stalls for longer than a second is taken for dead.
-const SlowDisk = 50 * time.Millisecond
+const Bound = 50 * time.Millisecond
 
-// diskAdvice is what to do about a slow one.
-const diskAdvice = "put the data directory on an SSD that nothing else keeps busy"
+// advice is what to do about a slow one.
+const advice = "put the data directory on an SSD that nothing else keeps busy"
 
 // Latency of a disk.
 type Latency struct {
@@ -34,11 +39,11 @@ type Latency struct {
 
 // Slow says that the disk is too slow for the store, and what to do; "" = it is not, or nobody knows.
 func (l Latency) Slow() string {
-	if l.Writes == 0 || l.P99 <= SlowDisk {
+	if l.Writes == 0 || l.P99 <= Bound {
 		return ""
 	}
 	return fmt.Sprintf("the disk is slow for the store: 99 of 100 writes are on it within %s, and it should be %s (docs/OPERATING.md#the-disk-of-the-store); %s",
-		l.P99.Round(time.Millisecond), SlowDisk, diskAdvice)
+		l.P99.Round(time.Millisecond), Bound, advice)
 }
 
 // Bounds of a probe.
@@ -48,9 +53,9 @@ const (
 	probeBytes  = 2300 // of a record of the log, as etcd's documentation measures disks
 )
 
-// ProbeDisk writes to the disk of dir as the store would, for two seconds at most. dir need not exist: its
+// Probe writes to the disk of dir as the store would, for two seconds at most. dir need not exist: its
 // disk is that of the folder above. Nothing is left there.
-func ProbeDisk(ctx context.Context, dir string) (Latency, error) {
+func Probe(ctx context.Context, dir string) (Latency, error) {
 	for dir = filepath.Clean(dir); ; dir = filepath.Dir(dir) {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
 			break
@@ -90,17 +95,17 @@ func latencyOf(took []time.Duration) Latency {
 	return Latency{took[(len(took)*99+99)/100-1], len(took)}
 }
 
-// DiskMetric is the name of the gauge of a running store's disk.
-const DiskMetric = "wasmplane_store_disk_write_p99_seconds"
+// Metric is the name of the gauge of a running store's disk.
+const Metric = "wasmplane_store_disk_write_p99_seconds"
 
 const (
-	diskEvery = 15 * time.Second
-	// diskLeast is how many writes say something about the disk.
-	diskLeast = 200
+	every = 15 * time.Second
+	// least is how many writes say something about the disk.
+	least = 200
 )
 
-// DiskWatch measures the disk of the store in this process, by etcd's own histogram.
-type DiskWatch struct {
+// Watch measures the disk of the store in this process, by etcd's own histogram.
+type Watch struct {
 	// Say is told once that the disk is slow, and again when it was fast in between.
 	Say func(ctx context.Context, text string)
 	Log *slog.Logger
@@ -110,10 +115,10 @@ type DiskWatch struct {
 	said   bool
 }
 
-// NewDiskWatch registers the gauge.
-func NewDiskWatch(say func(context.Context, string), metrics prometheus.Registerer, log *slog.Logger) (*DiskWatch, error) {
-	w := &DiskWatch{Say: say, Log: log, gather: walFsyncs, gauge: prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: DiskMetric, Help: "What 99 of 100 writes of the store's log to the disk took at most, of the last 200 or more.",
+// NewWatch registers the gauge.
+func NewWatch(say func(context.Context, string), metrics prometheus.Registerer, log *slog.Logger) (*Watch, error) {
+	w := &Watch{Say: say, Log: log, gather: walFsyncs, gauge: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: Metric, Help: "What 99 of 100 writes of the store's log to the disk took at most, of the last 200 or more.",
 	})}
 	if err := metrics.Register(w.gauge); err != nil {
 		return nil, fmt.Errorf("register the metric of the store's disk: %w", err)
@@ -122,24 +127,24 @@ func NewDiskWatch(say func(context.Context, string), metrics prometheus.Register
 }
 
 // Run measures until ctx ends.
-func (w *DiskWatch) Run(ctx context.Context) error {
+func (w *Watch) Run(ctx context.Context) error {
 	var before []taking
 	for {
 		now, err := w.gather()
 		if err != nil {
 			w.Log.WarnContext(ctx, "the store's disk cannot be measured", "error", err)
-		} else if l := between(before, now); l.Writes >= diskLeast {
+		} else if l := between(before, now); l.Writes >= least {
 			w.judge(ctx, l)
 			before = now
 		}
-		if !run.Sleep(ctx, diskEvery) {
+		if !run.Sleep(ctx, every) {
 			return nil
 		}
 	}
 }
 
-func (w *DiskWatch) judge(ctx context.Context, l Latency) {
-	if l.Writes < diskLeast {
+func (w *Watch) judge(ctx context.Context, l Latency) {
+	if l.Writes < least {
 		return
 	}
 	w.gauge.Set(l.P99.Seconds())

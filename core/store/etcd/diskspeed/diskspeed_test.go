@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+package diskspeed
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
 
 func TestADiskIsSlowByWhat99Of100WritesTake(t *testing.T) {
@@ -21,9 +23,9 @@ func TestADiskIsSlowByWhat99Of100WritesTake(t *testing.T) {
 		slow bool
 	}{
 		{Latency{}, false},
-		{Latency{SlowDisk, 100}, false},
+		{Latency{Bound, 100}, false},
 		{Latency{time.Millisecond, 100}, false},
-		{Latency{SlowDisk + time.Millisecond, 100}, true},
+		{Latency{Bound + time.Millisecond, 100}, true},
 		{Latency{time.Hour, 0}, false},
 	} {
 		if got := c.l.Slow(); (got != "") != c.slow || c.slow && !strings.Contains(got, "within 51ms, and it should be 50ms") {
@@ -44,7 +46,7 @@ func TestADiskIsSlowByWhat99Of100WritesTake(t *testing.T) {
 
 func TestTheDiskOfAFolderIsMeasuredAndLeftAsItWas(t *testing.T) {
 	dir := t.TempDir()
-	l, err := ProbeDisk(t.Context(), filepath.Join(dir, "not", "yet"))
+	l, err := Probe(t.Context(), filepath.Join(dir, "not", "yet"))
 	if err != nil || l.Writes == 0 || l.P99 <= 0 {
 		t.Errorf("%+v, %v", l, err)
 	}
@@ -79,11 +81,11 @@ func TestWhatHasBeenWrittenSince(t *testing.T) {
 // It is said once, and once more when it has been well in between.
 func TestASlowDiskIsSaidOnce(t *testing.T) {
 	said := 0
-	w, err := NewDiskWatch(func(context.Context, string) { said++ }, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	w, err := NewWatch(func(context.Context, string) { said++ }, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	slow, fast, few := Latency{time.Second, diskLeast}, Latency{time.Millisecond, diskLeast}, Latency{time.Millisecond, 3}
+	slow, fast, few := Latency{time.Second, least}, Latency{time.Millisecond, least}, Latency{time.Millisecond, 3}
 	for i, step := range []struct {
 		l    Latency
 		want int
@@ -96,7 +98,7 @@ func TestASlowDiskIsSaidOnce(t *testing.T) {
 
 // The name of the histogram is etcd's.
 func TestEtcdMeasuresItsDisk(t *testing.T) {
-	s, err := Start(t.Context(), ServerConfig{Dir: t.TempDir()})
+	s, err := etcd.Start(t.Context(), etcd.ServerConfig{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

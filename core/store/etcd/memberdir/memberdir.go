@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+// Package memberdir looks after the directory of one member of the store: which
+// process has it, whether its files are damaged, whether its disk is full.
+//
+// It guarantees an answer at once, where etcd would wait without end for a lock or
+// end the process. It never writes to the files of etcd.
+package memberdir
 
 import (
 	"encoding/binary"
@@ -16,10 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inspect looks at the files before etcd does. It answers up to which entry of the log the database has
+// Inspect looks at the files before etcd does. It answers up to which entry of the log the database has
 // everything, and an error where etcd would end the process: it reads the database in a goroutine of its own, where
 // nobody can catch its panic about damaged pages, and never gets ready with a log that has lost entries.
-func inspect(dir string) (applied uint64, err error) {
+func Inspect(dir string) (applied uint64, err error) {
 	file := filepath.Join(dir, "member", "snap", "db")
 	info, err := os.Stat(file)
 	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
@@ -71,20 +76,12 @@ func readDatabase(file string, size int64) (applied uint64, err error) {
 	return applied, err
 }
 
-// notReady says why a store that has no others was not ready in time.
-func (s *Server) notReady(cfg ServerConfig) error {
-	if has := s.etcd.Server.CommittedIndex(); has < s.applied {
-		return fmt.Errorf("the store in %s is damaged: its log ends at entry %d, and its database has what was written up to entry %d: restore a backup, or move the directory away to start empty", cfg.Dir, has, s.applied)
-	}
-	return fmt.Errorf("the store in %s was not ready after %v: is the disk too slow?", cfg.Dir, cfg.Timeout)
-}
-
 // leastRoom is less than etcd needs to write anything.
 const leastRoom = 1 << 20
 
-// diskFull is the end of an error about a directory whose disk is full, and empty otherwise: what etcd says then sounds like damage.
+// Full is the end of an error about a directory whose disk is full, and empty otherwise: what etcd says then sounds like damage.
 // Its message is looked at first, as some room may be free again: etcd removes a log that it could not write.
-func diskFull(dir, message string) string {
+func Full(dir, message string) string {
 	if strings.Contains(message, unix.ENOSPC.Error()) {
 		return "; the disk is full: make room and start again"
 	}

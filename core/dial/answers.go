@@ -105,6 +105,13 @@ func (p Policy) Client(trust *tls.Config, within time.Duration, limit int64) *ht
 	return &http.Client{Transport: Bounded(t, limit), Timeout: within}
 }
 
+// DirectClient is Client that follows no redirect: the server answers that was named, or nobody. A redirect is its answer.
+func (p Policy) DirectClient(trust *tls.Config, within time.Duration, limit int64) *http.Client {
+	c := p.Client(trust, within, limit)
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return c
+}
+
 // Or is the policy, or an operator's where there is none.
 func (p *Policy) Or() Policy {
 	if p == nil {

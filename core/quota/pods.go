@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/wasmplane/wasmplane/core/resourcename"
 )
 
 const (
@@ -58,16 +60,12 @@ func podName(n corev1.ResourceName) bool {
 	if strings.HasPrefix(s, corev1.ResourceHugePagesPrefix) || strings.HasPrefix(s, corev1.ResourceRequestsHugePagesPrefix) {
 		return true
 	}
-	return strings.HasPrefix(s, requestsPrefix) && (!native(n) || strings.HasPrefix(s, requestsPrefix+deviceClassPrefix))
-}
-
-func native(n corev1.ResourceName) bool {
-	return !strings.Contains(string(n), "/") || strings.Contains(string(n), corev1.ResourceDefaultNamespacePrefix)
+	return strings.HasPrefix(s, requestsPrefix) && (!resourcename.Native(string(n)) || strings.HasPrefix(s, requestsPrefix+deviceClassPrefix))
 }
 
 // extended resources are those of devices: example.com/gpu.
 func extended(n corev1.ResourceName) bool {
-	return strings.HasPrefix(string(n), deviceClassPrefix) || !native(n) && !strings.HasPrefix(string(n), requestsPrefix)
+	return strings.HasPrefix(string(n), deviceClassPrefix) || !resourcename.Native(string(n)) && !strings.HasPrefix(string(n), requestsPrefix)
 }
 
 // counts: a pod that has ended, or should have long ago, takes nothing from others.

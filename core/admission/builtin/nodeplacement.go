@@ -8,17 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
 	"github.com/wasmplane/wasmplane/core/admission/reading"
 	"github.com/wasmplane/wasmplane/core/quota"
+	"github.com/wasmplane/wasmplane/core/resourcename"
 )
 
 // Annotations of namespaces that say where their pods go.
@@ -115,7 +114,7 @@ func (extendedToleration) Mutate(_ context.Context, r *admission.Request) error 
 	devices := sets.New[string]()
 	for _, c := range slices.Concat(given.Spec.Containers, given.Spec.InitContainers) {
 		for name := range c.Resources.Requests {
-			if extendedResource(string(name)) {
+			if resourcename.Extended(string(name)) {
 				devices.Insert(string(name))
 			}
 		}
@@ -129,15 +128,6 @@ func (extendedToleration) Mutate(_ context.Context, r *admission.Request) error 
 	}
 	reading.SetIfChanged(r, given, pod)
 	return nil
-}
-
-// extendedResource is one that neither Kubernetes nor a quota names.
-func extendedResource(name string) bool {
-	if !strings.Contains(name, "/") || strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) || strings.HasPrefix(name,
-		corev1.DefaultResourceRequestsPrefix) {
-		return false
-	}
-	return len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
 }
 
 // podTolerations gives a namespace's pods its tolerations, and lets them have no others.

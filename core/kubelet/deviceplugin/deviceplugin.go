@@ -31,8 +31,8 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/allot"
-	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
+	"github.com/wasmplane/wasmplane/core/resourcename"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -422,7 +422,7 @@ func examine(res, endpoint string, versions []string) error {
 	switch {
 	case !slices.Contains(versions, api.Version):
 		return fmt.Errorf("the plugin of %q speaks %v, and this node %s", res, versions, api.Version)
-	case !node.Extended(res):
+	case !resourcename.Extended(res):
 		return fmt.Errorf("%q is no name of an extended resource: expected one like example.com/device", res)
 	case !filepath.IsAbs(endpoint):
 		return fmt.Errorf("the plugin of %s has the endpoint %q, which is no absolute path", res, endpoint)

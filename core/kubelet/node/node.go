@@ -18,7 +18,6 @@ import (
 	"maps"
 	"slices"
 	"sort"
-	"strings"
 	"sync"
 	"time"
 
@@ -31,12 +30,12 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"k8s.io/apimachinery/pkg/util/validation"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/rounds"
+	"github.com/wasmplane/wasmplane/core/resourcename"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -452,7 +451,7 @@ func (r *Registrar) extend(st *corev1.NodeStatus, have *corev1.Node) {
 	}
 	former := r.cfg.Fresh && r.node == nil // another machine's
 	for name, q := range have.Status.Capacity {
-		if _, known := capacity[name]; known || !Extended(string(name)) {
+		if _, known := capacity[name]; known || !resourcename.Extended(string(name)) {
 			continue
 		}
 		if former || r.plugged[name] {
@@ -460,13 +459,6 @@ func (r *Registrar) extend(st *corev1.NodeStatus, have *corev1.Node) {
 		}
 		capacity[name], allocatable[name] = q, q
 	}
-}
-
-// Extended tells the names of extended resources: qualified, and not of Kubernetes' own domain.
-func Extended(name string) bool {
-	domain, _, ok := strings.Cut(name, "/")
-	return ok && !strings.Contains(domain, "kubernetes.io") && !strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
-		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
 }
 
 // handlers that a RuntimeClass may name here, in the order of their names; as they were when the runtime doesn't answer.

@@ -5,7 +5,6 @@ package extender
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,13 +27,6 @@ const (
 	mostAnswer   = 1 << 20 // bytes of an answer, and
 	mostPerAsked = 4       // bytes more for each that was sent
 )
-
-// client asks an extender. It follows no redirect: the URL that the operator has named answers, or nobody.
-func client(to Dialer, trust *tls.Config, within time.Duration) *http.Client {
-	c := to.Client(trust, within, 1<<30) // send reads less
-	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return c
-}
 
 // send asks the extender under a verb, and reads its answer.
 func (x *Extender) send(ctx context.Context, verb string, question, answer any) (err error) {

@@ -15,8 +15,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/kube-scheduler/config/v1"
+
+	"github.com/wasmplane/wasmplane/core/resourcename"
 )
 
 // Settings of one extender, as kube-scheduler's configuration has them.
@@ -63,7 +64,7 @@ func Check(all []Settings) error {
 		}
 		for j, r := range s.ManagedResources {
 			field := fmt.Sprintf("%s.managedResources[%d].name", at, j)
-			if !extended(r.Name) {
+			if !resourcename.Extended(r.Name) {
 				return wrong(field, "expected the name of an extended resource, such as example.com/gpu, found %q", r.Name)
 			}
 			if managed[r.Name] {
@@ -108,13 +109,6 @@ func checkURL(at string, s *Settings) error {
 		return wrong(at+".tlsConfig", "a client certificate needs certFile or certData, and keyFile or keyData")
 	}
 	return nil
-}
-
-// extended says whether a name is an extended resource's.
-func extended(name string) bool {
-	return strings.Contains(name, "/") && !strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) &&
-		!strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
-		len(content.IsLabelKey(corev1.DefaultResourceRequestsPrefix+name)) == 0
 }
 
 // IgnoredResources are the extended resources that only extenders look at: no plugin filters nodes by them.
@@ -163,7 +157,7 @@ func newExtender(s Settings, trust *tls.Config, reach Reach) *Extender {
 	s.URLPrefix = strings.TrimRight(s.URLPrefix, "/")
 	x := &Extender{
 		name: "extender " + s.URLPrefix, s: s, reach: reach, managed: map[corev1.ResourceName]bool{},
-		client: client(reach.Dial, trust, s.HTTPTimeout.Duration),
+		client: reach.Dial.DirectClient(trust, s.HTTPTimeout.Duration, 1<<30), // send reads less
 	}
 	for _, r := range s.ManagedResources {
 		x.managed[corev1.ResourceName(r.Name)] = true

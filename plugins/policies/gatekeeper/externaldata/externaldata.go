@@ -322,8 +322,7 @@ func (p *Providers) client(one *Provider) *http.Client {
 		}
 		clear(p.clients)
 	}
-	c := p.dial.Client(&tls.Config{RootCAs: one.roots, MinVersion: tls.VersionTLS13}, one.timeout, answerLimit)
-	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c := p.dial.DirectClient(&tls.Config{RootCAs: one.roots, MinVersion: tls.VersionTLS13}, one.timeout, answerLimit)
 	p.clients[one.id] = c
 	return c
 }

@@ -216,9 +216,7 @@ func client(p dial.Policy, roots *x509.CertPool) *http.Client {
 	if roots != nil {
 		trust = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	}
-	c := p.Client(trust, sendTime, answerLimit)
-	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return c
+	return p.DirectClient(trust, sendTime, answerLimit)
 }
 
 // send asks a server. named: the policy, or the entry, names it itself.

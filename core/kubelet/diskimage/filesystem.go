@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 )
 
@@ -34,16 +35,13 @@ var ErrNoPrograms = errors.New("the programs mkfs.ext4, e2fsck and resize2fs are
 var ErrWhileMounted = errors.New("only a process with CAP_SYS_RESOURCE may enlarge a file system that is in use: this one is enlarged when " +
 	"its pods have ended and the next one starts")
 
-// rootPrograms are where root's programs are: a service may have a PATH without them.
-var rootPrograms = []string{"/usr/sbin", "/sbin"}
+// lookPath finds a program of the host; a test has one without.
+var lookPath = linuxhost.LookPath
 
 // program finds one of e2fsprogs's.
 func program(name string) (string, error) {
-	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), rootPrograms...) {
-		path, err := exec.LookPath(filepath.Join(dir, name))
-		if err == nil && filepath.IsAbs(path) {
-			return path, nil
-		}
+	if path := lookPath(name); path != "" {
+		return path, nil
 	}
 	return "", fmt.Errorf("%s: %w", name, ErrNoPrograms)
 }
@@ -235,12 +233,8 @@ func Grow(ctx context.Context, file string, size int64) error {
 	if err := reread(f.Name(), f); err != nil {
 		return err
 	}
-	may, err := mayWhileMounted()
-	if err != nil {
-		return err
-	}
 	code, err := run(ctx, "resize2fs", f.Name())
-	if code > 0 && !may {
+	if code > 0 && !linuxhost.HasCapability(unix.CAP_SYS_RESOURCE) {
 		return fmt.Errorf("%w: %w", ErrWhileMounted, err)
 	}
 	return enlarged(code, err)
@@ -251,15 +245,6 @@ func enlarged(_ int, err error) error {
 		return fmt.Errorf("enlarge a file system: %w", err)
 	}
 	return nil
-}
-
-// mayWhileMounted tells whether the kernel lets this process enlarge a file system that is mounted.
-func mayWhileMounted() (bool, error) {
-	var have [2]unix.CapUserData
-	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &have[0]); err != nil {
-		return false, fmt.Errorf("look at what this process may: %w", err)
-	}
-	return have[unix.CAP_SYS_RESOURCE/32].Effective&(1<<(unix.CAP_SYS_RESOURCE%32)) != 0, nil
 }
 
 // The kernel's requests, of include/uapi/linux/fs.h.

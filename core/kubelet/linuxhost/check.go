@@ -281,7 +281,7 @@ func LoadBridgeFilter(ctx context.Context) {
 	if _, err := os.Stat(bridgeFilter); err == nil {
 		return
 	}
-	if modprobe := lookPath("modprobe"); modprobe != "" {
+	if modprobe := LookPath("modprobe"); modprobe != "" {
 		_ = exec.CommandContext(ctx, modprobe, "br_netfilter").Run() // what it failed by is seen by the setting that is missing
 	}
 }

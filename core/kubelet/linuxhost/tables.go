@@ -15,7 +15,7 @@ import (
 // RemoveTables removes the cluster's nftables tables, of every purpose: the
 // node's, the host ports', the service proxy's.
 func RemoveTables(ctx context.Context, n Names) error {
-	nft := lookPath("nft")
+	nft := LookPath("nft")
 	if nft == "" {
 		return nil // without it we have not made any
 	}

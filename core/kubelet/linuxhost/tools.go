@@ -24,17 +24,17 @@ type Facts struct {
 func Discover() *Facts {
 	return &Facts{
 		Root:        os.Geteuid() == 0,
-		Runc:        lookPath("runc"),
-		NFT:         lookPath("nft"),
+		Runc:        LookPath("runc"),
+		NFT:         LookPath("nft"),
 		AppArmor:    appArmor(),
-		SysResource: hasCapability(unix.CAP_SYS_RESOURCE),
+		SysResource: HasCapability(unix.CAP_SYS_RESOURCE),
 		CgroupV2:    CgroupV2(),
 	}
 }
 
-// lookPath finds a program on PATH, or where root's programs are: a PATH of an
-// ordinary user often lacks those.
-func lookPath(name string) string {
+// LookPath finds a program on PATH, or where root's programs are: a PATH of an
+// ordinary user often lacks those, and so does a service's. It is empty where there is none.
+func LookPath(name string) string {
 	if p, err := exec.LookPath(name); err == nil {
 		return p
 	}
@@ -56,11 +56,11 @@ func appArmor() bool {
 	if _, err := os.Stat("/sys/kernel/security/apparmor"); err != nil {
 		return false
 	}
-	return lookPath("apparmor_parser") != ""
+	return LookPath("apparmor_parser") != ""
 }
 
-// hasCapability tells whether this process holds a capability now.
-func hasCapability(c int) bool {
+// HasCapability tells whether this process holds a capability now.
+func HasCapability(c int) bool {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&hdr, &data[0]); err != nil {

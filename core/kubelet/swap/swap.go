@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/counters"
 	"github.com/wasmplane/wasmplane/core/kubelet/evict"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
 )
@@ -74,11 +75,11 @@ func Look(c Config, v2 bool) (Host, error) {
 		return Host{}, errors.New("node.memorySwap.swapBehavior: LimitedSwap needs the unified hierarchy of cgroups (version 2), " +
 			"which this machine does not have; expected NoSwap")
 	}
-	memory, swap, err := c.sizes()
-	if err != nil {
-		return Host{}, err
+	memory, swap := counters.New(counters.Config{Proc: c.Proc}).Look().MachineMemory()
+	if memory == 0 {
+		return Host{}, fmt.Errorf("look how much memory there is: %s does not say", filepath.Join(c.Proc, "meminfo"))
 	}
-	return Host{Bounds: c.bounds(v2), V2: v2, Limited: c.Behavior == LimitedSwap, Memory: memory, Swap: swap}, nil
+	return Host{Bounds: c.bounds(v2), V2: v2, Limited: c.Behavior == LimitedSwap, Memory: int64(memory), Swap: int64(swap)}, nil
 }
 
 // on tells whether the machine has any swap space in use: the table has a line besides its heading.
@@ -91,29 +92,6 @@ func (c Config) on() (bool, error) {
 		return false, fmt.Errorf("look whether swap is on: %w", err)
 	}
 	return strings.Count(strings.TrimSpace(string(text)), "\n") > 0, nil
-}
-
-func (c Config) sizes() (memory, swap int64, err error) {
-	text, err := os.ReadFile(filepath.Join(c.Proc, "meminfo"))
-	if err != nil {
-		return 0, 0, fmt.Errorf("look how much memory there is: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		word := strings.Fields(line)
-		if len(word) < 2 {
-			continue
-		}
-		to := map[string]*int64{"MemTotal:": &memory, "SwapTotal:": &swap}[word[0]]
-		if to == nil {
-			continue
-		}
-		kilobytes, err := strconv.ParseInt(word[1], 10, 64)
-		if err != nil {
-			return 0, 0, fmt.Errorf("look how much memory there is: %w", err)
-		}
-		*to = kilobytes << 10
-	}
-	return memory, swap, nil
 }
 
 // bounds tells whether the kernel bounds swap by cgroup: a cgroup that is not the root has the file then.

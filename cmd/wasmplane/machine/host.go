@@ -152,7 +152,7 @@ func ImportImages(ctx context.Context, dir datadir.Dir, file, name string, progr
 		return nil, err
 	}
 	defer func() { _ = store.Close() }()
-	imported, err := store.Import(ctx, file, name, progress)
+	imported, err := store.Import(ctx, images.Source{File: file, Name: name}, progress)
 	if err != nil {
 		return nil, err
 	}

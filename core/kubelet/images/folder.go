@@ -58,7 +58,7 @@ func (s *Store) ImportFolder(ctx context.Context, dir, record string, progress f
 			now[name] = was
 			continue
 		}
-		imported, err := s.importPinned(ctx, filepath.Join(dir, name), progress)
+		imported, err := s.Import(ctx, Source{File: filepath.Join(dir, name), Pinned: true}, progress)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -84,44 +84,33 @@ func Open(socket, snapshotter string) (*Store, error) {
 // Close closes the connection.
 func (s *Store) Close() error { return s.client.Close() }
 
-// Import reads images from a file into the containerd at a socket: an OCI layout,
-// as a directory or a tar file, or a docker archive ("docker save"), either
-// compressed or not. progress is told, in words, what is done; nil is allowed.
-func Import(ctx context.Context, socket, file string, progress func(string)) ([]Image, error) {
-	s, err := Open(socket, "")
-	if err != nil {
-		return nil, err
-	}
-	imported, err := s.Import(ctx, file, "", progress)
-	return imported, errors.Join(err, s.Close())
+// Source of images: an OCI layout, as a directory or a tar file, or a docker archive ("docker save"), either compressed or not.
+type Source struct {
+	File string
+	// Name for an OCI layout that names its images by tags alone, or not at all: "registry/repository", or with ":tag".
+	Name string
+	// Pinned images are removed by nobody to make room.
+	Pinned bool
 }
 
-// Import is like the function. An OCI layout that names its images by tags alone,
-// or not at all, needs a name: "registry/repository", or with ":tag".
-func (s *Store) Import(ctx context.Context, file, name string, progress func(string)) ([]Image, error) {
-	return s.importFile(ctx, file, name, progress)
-}
-
-// importPinned imports a file whose images nobody may remove to make room.
-func (s *Store) importPinned(ctx context.Context, file string, progress func(string)) ([]Image, error) {
-	return s.importFile(ctx, file, "", progress, containerd.WithImageLabels(map[string]string{pinned: "pinned"}))
-}
-
-func (s *Store) importFile(
-	ctx context.Context, file, name string, progress func(string), with ...containerd.ImportOpt,
-) ([]Image, error) {
+// Import imports images. progress is told, in words, what is done; nil is allowed.
+func (s *Store) Import(ctx context.Context, from Source, progress func(string)) ([]Image, error) {
 	if progress == nil {
 		progress = func(string) {}
 	}
-	in, err := openArchive(file)
+	in, err := openArchive(from.File)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	progress("reading " + file)
-	imported, err := s.load(ctx, in, name, progress, with...)
+	progress("reading " + from.File)
+	var with []containerd.ImportOpt
+	if from.Pinned {
+		with = append(with, containerd.WithImageLabels(map[string]string{pinned: "pinned"}))
+	}
+	imported, err := s.load(ctx, in, from.Name, progress, with...)
 	if err != nil {
-		return nil, fmt.Errorf("import %s: %w", file, err)
+		return nil, fmt.Errorf("import %s: %w", from.File, err)
 	}
 	return imported, nil
 }

@@ -103,7 +103,7 @@ func TestImport(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			var told []string
-			got, err := store.Import(t.Context(), c.file, c.called, func(s string) { told = append(told, s) })
+			got, err := store.Import(t.Context(), images.Source{File: c.file, Name: c.called}, func(s string) { told = append(told, s) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -129,7 +129,7 @@ func TestImport(t *testing.T) {
 		{"half an archive", write(t, dir, "half.tar", archive[:len(archive)/2]), "", "half.tar"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			got, err := store.Import(t.Context(), c.file, c.called, nil)
+			got, err := store.Import(t.Context(), images.Source{File: c.file, Name: c.called}, nil)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("imported %+v with error %v, want one with %q", got, err, c.want)
 			}
@@ -159,7 +159,7 @@ func TestExport(t *testing.T) {
 	defer store.Close()
 	dir := t.TempDir()
 	for _, tagged := range []string{"wasmplane.local/one:1", "wasmplane.local/two:1"} {
-		if _, err := store.Import(t.Context(), write(t, dir, "in.tar", must(program(t, tagged).Archive())), "", nil); err != nil {
+		if _, err := store.Import(t.Context(), images.Source{File: write(t, dir, "in.tar", must(program(t, tagged).Archive()))}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -181,7 +181,7 @@ func TestExport(t *testing.T) {
 			t.Errorf("%s has %d layers, %v", tagged, len(layers), err)
 		}
 	}
-	got, err := store.Import(t.Context(), file, "", nil)
+	got, err := store.Import(t.Context(), images.Source{File: file}, nil)
 	if err != nil || len(got) != 2 || got[0].Name != "wasmplane.local/one:1" || got[1].Name != "wasmplane.local/two:1" {
 		t.Errorf("imported %+v, %v", got, err)
 	}

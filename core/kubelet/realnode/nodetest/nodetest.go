@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -186,7 +187,12 @@ func (n *Node) importTestImage(tb testing.TB) {
 	if err := os.WriteFile(file, archive, 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := images.Import(tb.Context(), n.Socket(), file, nil); err != nil {
+	store, err := images.Open(n.Socket(), "")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, err = store.Import(tb.Context(), images.Source{File: file}, nil)
+	if err := errors.Join(err, store.Close()); err != nil {
 		tb.Fatal(err)
 	}
 }

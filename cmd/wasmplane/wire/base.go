@@ -75,7 +75,9 @@ func newBase(at site.Site) (base, error) {
 		if err != nil {
 			return base{}, err
 		}
-		b.Options.ToPods = podforward.New(podforward.Config{API: b.internal.Kube, Kubelets: b.kubeletClient(pair)}).Through
+		b.Options.ToPods = podforward.New(podforward.Config{
+			API: b.internal.Kube, Pods: at.Options.Config.Cluster.PodNetworks(), Kubelets: b.kubeletClient(pair),
+		}).Through
 	}
 	b.informers = informers.NewSharedInformerFactoryWithOptions(b.internal.Kube, 0, informers.WithTransform(trim.Server))
 	return b, nil

@@ -42,6 +42,8 @@ const mostMessage = 4096
 type Config struct {
 	// API answers where pods and nodes are, from the server's own cache.
 	API kubernetes.Interface
+	// Pods are the networks that the nodes' ranges of pod addresses are of. Nodes are not looked through for other addresses.
+	Pods []netip.Prefix
 	// Kubelets is the server towards kubelets. Its Dial must not lead back here.
 	Kubelets *tunnel.KubeletClient
 }
@@ -76,6 +78,9 @@ func (d *Dialer) find(ctx context.Context, address netip.Addr) (*corev1.Pod, err
 	pod, err := d.among(ctx, address, fields.OneTermEqualSelector("status.podIP", address.String()))
 	if pod != nil || err != nil {
 		return pod, err
+	}
+	if !slices.ContainsFunc(d.cfg.Pods, func(n netip.Prefix) bool { return n.Contains(address) }) {
+		return nil, nil
 	}
 	// The address of a pod's second IP family is no field that lists select by: its node is looked for.
 	nodes, err := d.cfg.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})

@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/portforward"
 	streaming "k8s.io/cri-streaming/pkg/streaming/portforward"
 
@@ -108,6 +110,9 @@ func cluster(t *testing.T, s *httptest.Server) *fake.Clientset {
 	)
 }
 
+// networks are those of the pods of cluster.
+var networks = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}
+
 func through(t *testing.T, d *podforward.Dialer, at string) (net.Conn, bool, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -117,7 +122,7 @@ func through(t *testing.T, d *podforward.Dialer, at string) (net.Conn, bool, err
 
 func TestAPodIsReachedThroughItsNode(t *testing.T) {
 	s, kubelets := kubelet(t, forwarding(t))
-	d := podforward.New(podforward.Config{API: cluster(t, s), Kubelets: kubelets})
+	d := podforward.New(podforward.Config{API: cluster(t, s), Pods: networks, Kubelets: kubelets})
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		_, _ = fmt.Fprintf(w, "%d bytes, %v", len(body), err)
@@ -154,10 +159,25 @@ func TestAPodIsReachedThroughItsNode(t *testing.T) {
 
 func TestOtherAddressesAreConnectedToDirectly(t *testing.T) {
 	s, kubelets := kubelet(t, func(http.ResponseWriter, *http.Request) { t.Error("the kubelet was asked") })
-	d := podforward.New(podforward.Config{API: cluster(t, s), Kubelets: kubelets})
+	d := podforward.New(podforward.Config{API: cluster(t, s), Pods: networks, Kubelets: kubelets})
 	for _, at := range []string{"192.0.2.1:443", "10.244.1.8:443", "10.244.9.9:443", "[fd00:10:244:1::8]:443", "198.51.100.1:443"} {
 		if conn, ok, err := through(t, d, at); ok || conn != nil || err != nil {
 			t.Errorf("%s: %v, %v, %v", at, conn, ok, err)
+		}
+	}
+}
+
+// Every connection to a webhook outside of the cluster would else decode all nodes.
+func TestNodesAreLookedThroughForAddressesOfPodsAlone(t *testing.T) {
+	s, kubelets := kubelet(t, func(http.ResponseWriter, *http.Request) { t.Error("the kubelet was asked") })
+	for at, want := range map[string]bool{"198.51.100.1:443": false, "[2001:db8::1]:443": false, "[fd00:10:244:1::8]:443": true} {
+		api := cluster(t, s)
+		if _, ok, err := through(t, podforward.New(podforward.Config{API: api, Pods: networks, Kubelets: kubelets}), at); ok || err != nil {
+			t.Errorf("%s: %v, %v", at, ok, err)
+		}
+		listed := slices.ContainsFunc(api.Actions(), func(a kubetesting.Action) bool { return a.Matches("list", "nodes") })
+		if listed != want {
+			t.Errorf("%s: the nodes were listed: %v", at, listed)
 		}
 	}
 }
@@ -169,7 +189,7 @@ func TestWhatGoesWrongIsSaid(t *testing.T) {
 
 	t.Run("nobody listens", func(t *testing.T) {
 		s, kubelets := kubelet(t, forwarding(t))
-		conn, ok, err := through(t, podforward.New(podforward.Config{API: cluster(t, s), Kubelets: kubelets}), "10.244.1.7:"+port)
+		conn, ok, err := through(t, podforward.New(podforward.Config{API: cluster(t, s), Pods: networks, Kubelets: kubelets}), "10.244.1.7:"+port)
 		if !ok || err != nil {
 			t.Fatal(ok, err)
 		}
@@ -182,7 +202,7 @@ func TestWhatGoesWrongIsSaid(t *testing.T) {
 	})
 	t.Run("the kubelet refuses", func(t *testing.T) {
 		s, kubelets := kubelet(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not you", http.StatusForbidden) })
-		_, ok, err := through(t, podforward.New(podforward.Config{API: cluster(t, s), Kubelets: kubelets}), "10.244.1.7:443")
+		_, ok, err := through(t, podforward.New(podforward.Config{API: cluster(t, s), Pods: networks, Kubelets: kubelets}), "10.244.1.7:443")
 		if !ok || err == nil || !strings.Contains(err.Error(), "pod shop/web through node n1") || !strings.Contains(err.Error(), "not you") {
 			t.Errorf("%v, %v", ok, err)
 		}
@@ -193,7 +213,7 @@ func TestWhatGoesWrongIsSaid(t *testing.T) {
 		t.Cleanup(func() { close(done) }) // before the server waits for its handlers
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-asked; cancel() }()
-		_, ok, err := podforward.New(podforward.Config{API: cluster(t, s), Kubelets: kubelets}).
+		_, ok, err := podforward.New(podforward.Config{API: cluster(t, s), Pods: networks, Kubelets: kubelets}).
 			Through(ctx, "tcp", netip.MustParseAddrPort("10.244.1.7:443"))
 		if !ok || err == nil {
 			t.Errorf("%v, %v", ok, err)
@@ -201,7 +221,7 @@ func TestWhatGoesWrongIsSaid(t *testing.T) {
 	})
 	t.Run("UDP", func(t *testing.T) {
 		s, kubelets := kubelet(t, func(http.ResponseWriter, *http.Request) { t.Error("the kubelet was asked") })
-		_, ok, err := podforward.New(podforward.Config{API: cluster(t, s), Kubelets: kubelets}).
+		_, ok, err := podforward.New(podforward.Config{API: cluster(t, s), Pods: networks, Kubelets: kubelets}).
 			Through(t.Context(), "udp", netip.MustParseAddrPort("10.244.1.7:53"))
 		if !ok || err == nil || !strings.Contains(err.Error(), "TCP only") {
 			t.Errorf("%v, %v", ok, err)
@@ -217,7 +237,7 @@ func TestAConnectionHasDeadlines(t *testing.T) {
 	}
 	defer quiet.Close()
 	port := strconv.Itoa(int(netip.MustParseAddrPort(quiet.Addr().String()).Port()))
-	conn, ok, err := through(t, podforward.New(podforward.Config{API: cluster(t, s), Kubelets: kubelets}), "10.244.1.7:"+port)
+	conn, ok, err := through(t, podforward.New(podforward.Config{API: cluster(t, s), Pods: networks, Kubelets: kubelets}), "10.244.1.7:"+port)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}

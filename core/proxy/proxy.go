@@ -42,7 +42,7 @@ type Config struct {
 	Node string
 	// Informers gives Services and EndpointSlices; the caller starts it.
 	Informers informers.SharedInformerFactory
-	// OwnNode gives the Node that Node names, for its zone; the caller starts it. Nil: the node is in no zone.
+	// OwnNode gives the Node that Node names, for its zone and its kubelet's port; the caller starts it. Nil: neither is known.
 	OwnNode informers.SharedInformerFactory
 	// PodCIDRs are the networks of pods. What comes from them is inside the cluster.
 	PodCIDRs []netip.Prefix
@@ -93,6 +93,7 @@ type Proxy struct {
 	dirty    map[types.NamespacedName]bool
 	ranges   map[string][]netip.Prefix // of ServiceCIDRs that are ready, by name
 	zone     string                    // of this node
+	kubelet  int32                     // its port, as this node says; 0: not known
 	outage   outage
 	triggers []trigger // of the endpoints in dirty
 
@@ -324,11 +325,12 @@ func (p *Proxy) take() (map[types.NamespacedName]input, string) {
 func (p *Proxy) sync(ctx context.Context) error {
 	triggers := p.takeTriggers() // first: what comes in between is of the next time
 	changed, zone := p.take()
-	networks := p.networks()
+	networks, reserved := p.networks(), p.reserved()
 	var errs []error
 	health := map[int32]*healthWant{}
 	for _, s := range p.sides {
 		s.planner.zone = zone
+		s.reserve(reserved)
 		began, whole := time.Now(), s.broken
 		before, plans := map[types.NamespacedName]*plan{}, map[types.NamespacedName]*plan{}
 		for key, in := range changed {

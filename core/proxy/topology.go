@@ -75,13 +75,34 @@ func (p *Proxy) nodeChanged(o any) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	zone := node.Labels[corev1.LabelTopologyZone]
-	if zone == p.zone {
+	zone, kubelet := node.Labels[corev1.LabelTopologyZone], node.Status.DaemonEndpoints.KubeletEndpoint.Port
+	if zone == p.zone && kubelet == p.kubelet {
 		return
 	}
-	p.zone = zone
-	for key := range p.services {
-		p.change(key)
+	if zone != p.zone {
+		for key := range p.services {
+			p.change(key)
+		}
 	}
+	p.zone, p.kubelet = zone, kubelet
 	p.nudge()
+}
+
+// reserved are the ports of the node that no Service gets. The kubelet's is another than usual where that one was taken.
+func (p *Proxy) reserved() []int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := slices.Clone(p.cfg.ReservedTCPPorts)
+	if p.kubelet != 0 {
+		out = append(out, p.kubelet)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// reserve has the table keep these ports from Services; it is written anew where it kept others.
+func (s *side) reserve(ports []int32) {
+	if !slices.Equal(s.table.reserved, ports) {
+		s.table.reserved, s.broken = ports, true
+	}
 }

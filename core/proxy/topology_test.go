@@ -239,3 +239,40 @@ func TestPacketsStayInTheZone(t *testing.T) {
 	r.put(bare)
 	until("with an endpoint without a hint", a, b)
 }
+
+// Where 10250 was taken the kubelet listens elsewhere, and only the node says where.
+func TestThePortOfTheKubeletIsNoServices(t *testing.T) {
+	p := &Proxy{cfg: Config{Node: "n1", ReservedTCPPorts: []int32{10250, 22}}, wake: make(chan struct{}, 1)}
+	node := func(name string, port int32) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Status.DaemonEndpoints.KubeletEndpoint.Port = port
+		return n
+	}
+	s := &side{table: &table{}}
+	for _, step := range []struct {
+		node  *corev1.Node
+		want  []int32
+		anew  bool
+		woken bool
+	}{
+		{node("n1", 0), []int32{22, 10250}, true, false}, // the first time
+		{node("n2", 4711), []int32{22, 10250}, false, false},
+		{node("n1", 10250), []int32{22, 10250}, false, true},
+		{node("n1", 39001), []int32{22, 10250, 39001}, true, true},
+		{node("n1", 39001), []int32{22, 10250, 39001}, false, false},
+	} {
+		s.broken = false
+		p.nodeChanged(step.node)
+		s.reserve(p.reserved())
+		woken := false
+		select {
+		case <-p.wake:
+			woken = true
+		default:
+		}
+		if !slices.Equal(s.table.reserved, step.want) || s.broken != step.anew || woken != step.woken {
+			t.Errorf("%s at %d: reserved %v, written anew %v, woken %v; want %+v", step.node.Name,
+				step.node.Status.DaemonEndpoints.KubeletEndpoint.Port, s.table.reserved, s.broken, woken, step)
+		}
+	}
+}

@@ -124,6 +124,7 @@ const (
 	EventPodBound            = "podBound"            // a pod was bound
 	EventVolumesChanged      = "volumesChanged"      // volumes, claims or classes changed
 	EventPodChanged          = "podChanged"          // the pod itself changed
+	EventNodeRemoved         = "nodeRemoved"         // a node was deleted
 )
 
 // SchedulingEvents lists them.
@@ -137,6 +138,7 @@ func SchedulingEvents() []string {
 		EventPodBound,
 		EventVolumesChanged,
 		EventPodChanged,
+		EventNodeRemoved,
 	}
 }
 

@@ -1054,6 +1054,7 @@ export class Plugin {
    * "podBound" (a pod was bound),
    * "volumesChanged" (volumes, claims or classes changed),
    * "podChanged" (the pod itself changed),
+   * "nodeRemoved" (a node was deleted),
    * abi.yaml: end events
    */
   events(names: string[]): Plugin { this.last.set("events", names); return this; }

@@ -267,6 +267,7 @@ typedef struct {
  *   "podBound": a pod was bound
  *   "volumesChanged": volumes, claims or classes changed
  *   "podChanged": the pod itself changed
+ *   "nodeRemoved": a node was deleted
  * abi.yaml: end events */
 typedef struct {
     void (*decide)(wp_input in, wp_answer *out);

@@ -68,4 +68,5 @@ const (
 	PodBound            Event = "podBound"            // a pod was bound
 	VolumesChanged      Event = "volumesChanged"      // volumes, claims or classes changed
 	PodChanged          Event = "podChanged"          // the pod itself changed
+	NodeRemoved         Event = "nodeRemoved"         // a node was deleted
 )

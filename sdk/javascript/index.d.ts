@@ -254,6 +254,8 @@ export type Event =
   | "volumesChanged"
   /** The pod itself changed. */
   | "podChanged"
+  /** A node was deleted. */
+  | "nodeRemoved"
   ;
 // abi.yaml: end events
 

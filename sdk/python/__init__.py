@@ -90,6 +90,7 @@ Event = Literal[
     "podBound",  # A pod was bound.
     "volumesChanged",  # Volumes, claims or classes changed.
     "podChanged",  # The pod itself changed.
+    "nodeRemoved",  # A node was deleted.
 ]
 # abi.yaml: end events
 

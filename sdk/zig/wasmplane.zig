@@ -1186,6 +1186,8 @@ pub const Event = enum {
     volumesChanged,
     /// The pod itself changed.
     podChanged,
+    /// A node was deleted.
+    nodeRemoved,
 };
 // abi.yaml: end events
 

@@ -76,6 +76,7 @@ var events = map[string]framework.ClusterEvent{
 	abi.EventNodeLabelsChanged: framework.NodeLabelsChanged, abi.EventNodeTaintsChanged: framework.NodeTaintsChanged,
 	abi.EventPodRemoved: framework.PodRemoved, abi.EventPodBound: framework.PodBound,
 	abi.EventVolumesChanged: framework.VolumesChanged, abi.EventPodChanged: framework.PodChanged,
+	abi.EventNodeRemoved: framework.NodeRemoved,
 }
 
 // Hints implements framework.Hints: the events that the plugin's refusing hooks

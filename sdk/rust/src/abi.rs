@@ -75,6 +75,8 @@ pub enum Event {
     VolumesChanged,
     /// The pod itself changed.
     PodChanged,
+    /// A node was deleted.
+    NodeRemoved,
 }
 
 impl Event {
@@ -88,6 +90,7 @@ impl Event {
             Event::PodBound => "podBound",
             Event::VolumesChanged => "volumesChanged",
             Event::PodChanged => "podChanged",
+            Event::NodeRemoved => "nodeRemoved",
         }
     }
 }

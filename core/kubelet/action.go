@@ -14,6 +14,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/podevents"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
 
@@ -60,9 +61,9 @@ func (w *worker) execute(ctx context.Context, p *corev1.Pod, a pod.Action) pod.D
 
 // runStep does what has no other outcome than that it is done or not.
 func (w *worker) runStep(ctx context.Context, name string, p *corev1.Pod, do func(context.Context) error) pod.Done {
-	ctx, span := w.span(ctx, name, p)
+	ctx, span := w.Span(ctx, name, p)
 	err := do(ctx)
-	end(span, err)
+	podevents.End(span, err)
 	if err != nil && ctx.Err() == nil {
 		w.log.WarnContext(ctx, "a step in a pod's end failed; trying again", "step", name, "kind", "Pod", "namespace", p.Namespace,
 			"name", p.Name, "error", err)
@@ -88,7 +89,7 @@ func (w *worker) admit(ctx context.Context, p *corev1.Pod) pod.Done {
 		return pod.Done{Err: err}
 	}
 	if v.Refused {
-		w.event(p, "", corev1.EventTypeWarning, v.Reason, v.Message)
+		w.Event(p, "", corev1.EventTypeWarning, v.Reason, v.Message)
 		// Upstream's status says whose word it is.
 		return pod.Done{Refused: true, Reason: v.Reason, Message: "Pod was rejected: " + v.Message}
 	}
@@ -96,22 +97,22 @@ func (w *worker) admit(ctx context.Context, p *corev1.Pod) pod.Done {
 }
 
 func (w *worker) mount(ctx context.Context, p *corev1.Pod) pod.Done {
-	ctx, span := w.span(ctx, "volumes", p, attribute.Int("wasmplane.volumes", len(p.Spec.Volumes)))
+	ctx, span := w.Span(ctx, "volumes", p, attribute.Int("wasmplane.volumes", len(p.Spec.Volumes)))
 	w.cfg.Objects.Follow(p)
 	place, err := w.cfg.Host.Claim(ctx, p)
 	switch {
 	case err != nil:
-		w.event(p, "", corev1.EventTypeWarning, "FailedCreatePodContainer", fmt.Sprintf("unable to ensure pod container exists: %v", err))
+		w.Event(p, "", corev1.EventTypeWarning, "FailedCreatePodContainer", fmt.Sprintf("unable to ensure pod container exists: %v", err))
 	default:
 		w.mu.Lock()
 		w.place = place
 		w.mu.Unlock()
 		err = objects.RetryForbidden(ctx, func() error { return w.cfg.Volumes.Mount(ctx, p) })
 		if err != nil && ctx.Err() == nil {
-			w.event(p, "", corev1.EventTypeWarning, reasonOf(err, "FailedMount"), err.Error())
+			w.Event(p, "", corev1.EventTypeWarning, reasonOf(err, "FailedMount"), err.Error())
 		}
 	}
-	end(span, err)
+	podevents.End(span, err)
 	var final interface{ PodReason() string }
 	if errors.As(err, &final) {
 		return pod.Done{Refused: true, Reason: final.PodReason(), Message: "Pod was rejected: " + err.Error()}
@@ -136,7 +137,7 @@ func (w *worker) at() spec.Place {
 
 func (w *worker) teardown(ctx context.Context) error {
 	if err := w.cfg.Volumes.Unmount(ctx, w.uid); err != nil {
-		w.event(w.identity(), "", corev1.EventTypeWarning, reasonOf(err, "FailedUnmount"), err.Error())
+		w.Event(w.identity(), "", corev1.EventTypeWarning, reasonOf(err, "FailedUnmount"), err.Error())
 		return fmt.Errorf("take volumes down: %w", err)
 	}
 	w.cfg.Objects.Unfollow(w.uid)

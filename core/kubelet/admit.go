@@ -27,7 +27,7 @@ type Admitter interface {
 // admit decides whether a pod may run here: the node's own checks first, which
 // also reserve the pod's resources, then each admitter.
 func (k *Kubelet) admit(ctx context.Context, p *corev1.Pod) (fit.Verdict, error) {
-	ctx, span := k.span(ctx, "admit", p)
+	ctx, span := k.Span(ctx, "admit", p)
 	defer span.End()
 	node, err := k.nodeFor(p)
 	if err != nil {

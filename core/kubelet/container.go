@@ -14,6 +14,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/podevents"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
@@ -35,11 +36,11 @@ func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Do
 		own.Resources.Requests, own.Resources.Limits = a.Resources.Requests, a.Resources.Limits
 		c = &own
 	}
-	ctx, span := w.span(ctx, "container.create", p, attribute.String("k8s.container.name", c.Name))
+	ctx, span := w.Span(ctx, "container.create", p, attribute.String("k8s.container.name", c.Name))
 	fail := func(reason string, err error) pod.Done {
-		end(span, err)
+		podevents.End(span, err)
 		if ctx.Err() == nil {
-			w.event(p, c.Name, corev1.EventTypeWarning, "Failed", "Error: "+plain(err))
+			w.Event(p, c.Name, corev1.EventTypeWarning, "Failed", "Error: "+plain(err))
 		}
 		return pod.Done{Err: err, Reason: reason, Message: plain(err)}
 	}
@@ -68,8 +69,8 @@ func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Do
 	if err != nil {
 		return fail("CreateContainerError", err)
 	}
-	w.event(p, c.Name, corev1.EventTypeNormal, "Created", "Container created")
-	end(span, nil)
+	w.Event(p, c.Name, corev1.EventTypeNormal, "Created", "Container created")
+	podevents.End(span, nil)
 	got := w.container(ctx, p, st, a.Sandbox)
 	return pod.Done{Container: &got}
 }
@@ -108,7 +109,11 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	if err != nil {
 		return nil, err
 	}
-	if err := w.imageVolumes(ctx, p, c, mounts); err != nil {
+	wanted, err := w.imageRequest(ctx, p, c)
+	if err == nil {
+		err = w.images.Volumes(ctx, wanted, mounts)
+	}
+	if err != nil {
 		return nil, err
 	}
 	hostname, domain, err := spec.Hostname(p, cl)
@@ -122,17 +127,13 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	if err != nil {
 		return nil, err
 	}
-	image, config, err := k.inspectImage(ctx, a.Image)
+	image, config, err := k.images.Inspect(ctx, a.Image)
 	if err != nil {
 		return nil, fmt.Errorf("inspect image %q: %w", c.Image, err)
 	}
-	handler, err := k.runtimeHandler(ctx, p)
-	if err != nil {
-		return nil, err
-	}
 	memory := node.Status.Capacity[corev1.ResourceMemory]
 	made, err := spec.Container(spec.ContainerRequest{
-		Pod: p, Container: c, Kind: kind, RestartCount: a.RestartCount, Image: image, ImageRef: a.Image, ImageConfig: config, Handler: handler,
+		Pod: p, Container: c, Kind: kind, RestartCount: a.RestartCount, Image: image, ImageRef: a.Image, ImageConfig: config, Handler: wanted.Handler,
 		Env: env, Mounts: append(mounts, files...), Devices: devices, Place: w.at(), NodeMemory: memory.Value(),
 		Target: w.target(p, c.Name), SeccompRoot: k.cfg.SeccompRoot,
 	})
@@ -146,26 +147,24 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 func (w *worker) target(p *corev1.Pod, name string) string {
 	for i := range p.Spec.EphemeralContainers {
 		if e := &p.Spec.EphemeralContainers[i]; e.Name == name && e.TargetContainerName != "" {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.running[e.TargetContainerName]
+			return w.exits.Running(e.TargetContainerName)
 		}
 	}
 	return ""
 }
 
 func (w *worker) start(ctx context.Context, p *corev1.Pod, a pod.Start) pod.Done {
-	ctx, span := w.span(ctx, "container.start", p, attribute.String("k8s.container.name", a.Container))
+	ctx, span := w.Span(ctx, "container.start", p, attribute.String("k8s.container.name", a.Container))
 	err := w.cfg.Engine.StartContainer(ctx, a.ID)
-	end(span, err)
+	podevents.End(span, err)
 	got := w.lookAt(ctx, p, a.ID)
 	if err != nil {
 		if ctx.Err() == nil {
-			w.event(p, a.Container, corev1.EventTypeWarning, "Failed", "Error: "+plain(err))
+			w.Event(p, a.Container, corev1.EventTypeWarning, "Failed", "Error: "+plain(err))
 		}
 		return pod.Done{Err: err, Reason: "RunContainerError", Message: plain(err), Container: got}
 	}
-	w.event(p, a.Container, corev1.EventTypeNormal, "Started", "Container started")
+	w.Event(p, a.Container, corev1.EventTypeNormal, "Started", "Container started")
 	if got != nil && got.LogPath != "" {
 		w.cfg.Host.Started(p, a.Container, a.ID, got.LogPath)
 	}
@@ -202,24 +201,24 @@ func (w *worker) postStart(ctx context.Context, p *corev1.Pod, a pod.PostStart) 
 	if c == nil || c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return pod.Done{}
 	}
-	ctx, span := w.span(ctx, "container.poststart", p, attribute.String("k8s.container.name", a.Container))
+	ctx, span := w.Span(ctx, "container.poststart", p, attribute.String("k8s.container.name", a.Container))
 	err := w.cfg.Handler.Hook(ctx, probe.Hook{Pod: p, Container: c, ID: a.ID, PodIP: w.podIP(), Handler: c.Lifecycle.PostStart})
-	end(span, err)
+	podevents.End(span, err)
 	if err == nil {
 		return pod.Done{}
 	}
 	if ctx.Err() == nil {
 		// Not what it said: that may be a secret.
-		w.event(p, c.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+		w.Event(p, c.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	}
 	return pod.Done{Err: err, Reason: "PostStartHookError", Message: err.Error()}
 }
 
 func (w *worker) kill(ctx context.Context, p *corev1.Pod, a pod.Kill) pod.Done {
-	ctx, span := w.span(ctx, "container.stop", p, attribute.String("k8s.container.name", a.Container))
+	ctx, span := w.Span(ctx, "container.stop", p, attribute.String("k8s.container.name", a.Container))
 	c, _ := pod.Find(p, a.Container)
 	if !a.NoHook {
-		w.event(p, a.Container, corev1.EventTypeNormal, "Killing", a.Message)
+		w.Event(p, a.Container, corev1.EventTypeNormal, "Killing", a.Message)
 	}
 	grace := a.Grace
 	if c != nil && c.Lifecycle != nil && c.Lifecycle.PreStop != nil && !a.NoHook && grace > 0 {
@@ -229,7 +228,7 @@ func (w *worker) kill(ctx context.Context, p *corev1.Pod, a pod.Kill) pod.Done {
 	if gone(err) {
 		err = nil
 	}
-	end(span, err)
+	podevents.End(span, err)
 	if err != nil && ctx.Err() == nil {
 		w.log.WarnContext(ctx, "a container cannot be stopped; trying again", "kind", "Pod", "namespace", p.Namespace, "name", p.Name,
 			"container", a.Container, "error", err)
@@ -249,7 +248,7 @@ func (w *worker) preStop(ctx context.Context, p *corev1.Pod, c *corev1.Container
 	if err != nil && ctx.Err() == nil {
 		w.log.InfoContext(ctx, "a preStop hook failed", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "container", c.Name,
 			"error", err)
-		w.event(p, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+		w.Event(p, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 	return int64(time.Since(began) / time.Second)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/leftover"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
-	"github.com/wasmplane/wasmplane/core/kubelet/pull"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
 
@@ -51,9 +50,4 @@ type Objects interface {
 	Follow(p *corev1.Pod)
 	Unfollow(uid types.UID)
 	spec.Objects
-}
-
-// Credentials answers what pulling a pod's image needs. An error comes with what there is all the same.
-type Credentials interface {
-	For(ctx context.Context, p *corev1.Pod, image string) (*pull.Keyring, error)
 }

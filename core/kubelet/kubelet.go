@@ -33,12 +33,15 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
 	"github.com/wasmplane/wasmplane/core/kubelet/fit"
+	"github.com/wasmplane/wasmplane/core/kubelet/hostview"
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
 	"github.com/wasmplane/wasmplane/core/kubelet/leftover"
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
 	"github.com/wasmplane/wasmplane/core/kubelet/mirror"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/podevents"
+	"github.com/wasmplane/wasmplane/core/kubelet/podimage"
 	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
@@ -80,7 +83,7 @@ type Config struct {
 	// Health of the devices that pods have by claims; nil: nobody knows.
 	Health DeviceHealth
 	// Credentials of images that the pods' secrets do not have; nil: none.
-	Credentials Credentials
+	Credentials podimage.Credentials
 	// Feeds shared with other kubelets; nil: the kubelet has its own and runs them.
 	Feeds *feeds.Feeds
 	// Leases shared with other kubelets; nil: the kubelet has its own and runs it.
@@ -159,6 +162,7 @@ const slowResync = 5 * time.Minute
 // Kubelet of one node.
 type Kubelet struct {
 	*parts
+	hostview.View
 	leases *lease.Keeper
 	rounds *rounds.Rounds
 	left   *leftover.Finder
@@ -184,11 +188,13 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k := &Kubelet{
 		parts: &parts{
-			cfg: cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds, room: fit.NewRoom(cfg.ReservedTCPPorts, cfg.ReservedUDPPorts),
+			Recorder: &podevents.Recorder{Node: cfg.NodeName, Tracer: cfg.Tracer},
+			cfg:      cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds, room: fit.NewRoom(cfg.ReservedTCPPorts, cfg.ReservedUDPPorts),
 		},
 		leases: cfg.Leases, rounds: cfg.Rounds, ready: make(chan struct{}), joined: make(chan struct{}), workers: map[types.UID]*worker{},
 		static: newStatics(),
 	}
+	k.View = hostview.View{Host: cfg.Host, Log: k.log}
 	k.left = &leftover.Finder{
 		Engine: cfg.Engine, Machine: cfg.Host, Unmount: cfg.Volumes.Unmount, Container: k.container, Pod: k.known, Tasks: &k.tasks, Logger: k.log,
 	}
@@ -208,7 +214,10 @@ func New(cfg Config) (*Kubelet, error) {
 		Client: cfg.Client, Node: func() types.UID { return k.node.UID() }, Pods: k.staticPods, Known: k.mirrored, Logger: k.log,
 	})
 	k.writer = status.NewWriter(cfg.Client, k.log, 0)
-	k.puller = pull.New(cfg.Engine, cfg.ParallelPulls)
+	k.images = &podimage.Images{
+		Engine: cfg.Engine, Puller: pull.New(cfg.Engine, cfg.ParallelPulls), Objects: cfg.Objects, Credentials: cfg.Credentials,
+		Events: k.Recorder, Log: k.log,
+	}
 	k.probes = probe.NewManager(cfg.Handler, k.probed, k.probeEvent, k.log)
 	k.upkeep = upkeep.New(upkeep.Config{
 		Pods: population{k}, Engine: cfg.Engine, Host: cfg.Host, Volumes: cfg.Volumes, Every: cfg.Upkeep, Rotation: cfg.LogRotation,
@@ -235,8 +244,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer k.tasks.Wait()
 	defer cancel()
-	if k.rec = k.cfg.Events; k.rec == nil {
-		k.rec = recorder.New(ctx, k.cfg.Client.CoreV1(), k.cfg.NodeName, &k.tasks)
+	if k.Events = k.cfg.Events; k.Events == nil {
+		k.Events = recorder.New(ctx, k.cfg.Client.CoreV1(), k.cfg.NodeName, &k.tasks)
 	}
 	if err := k.awaitRuntime(ctx); err != nil {
 		return nil // ctx ended

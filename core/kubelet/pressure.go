@@ -90,7 +90,7 @@ func (k population) end(uid types.UID, reason, message string, grace *int64) boo
 	if !first || p.DeletionTimestamp != nil {
 		return false
 	}
-	k.event(p, "", corev1.EventTypeWarning, reason, message)
+	k.Event(p, "", corev1.EventTypeWarning, reason, message)
 	w.send(pod.Evicted{Reason: reason, Message: message, Grace: grace, Empty: reason == evict.Reason})
 	return true
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/fit"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/podbounds"
+	"github.com/wasmplane/wasmplane/core/kubelet/podevents"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
 )
@@ -33,7 +34,7 @@ func (w *worker) grant(p *corev1.Pod) pod.Done {
 }
 
 func (w *worker) hold(p *corev1.Pod, reason, message string) pod.Done {
-	w.event(p, "", corev1.EventTypeWarning, "Resize"+reason, message)
+	w.Event(p, "", corev1.EventTypeWarning, "Resize"+reason, message)
 	return pod.Done{Refused: true, Reason: reason, Message: message}
 }
 
@@ -41,20 +42,20 @@ func (w *worker) hold(p *corev1.Pod, reason, message string) pod.Done {
 func (w *worker) resize(ctx context.Context, p *corev1.Pod, a pod.Resize) pod.Done {
 	done := w.reshape(ctx, p, "container.resize", a.Container, func(ctx context.Context) error { return w.update(ctx, p, a) })
 	if done.Err == nil {
-		w.event(p, a.Container, corev1.EventTypeNormal, "ResizeCompleted", "Container resize completed")
+		w.Event(p, a.Container, corev1.EventTypeNormal, "ResizeCompleted", "Container resize completed")
 	}
 	return done
 }
 
 func (w *worker) reshape(ctx context.Context, p *corev1.Pod, what, container string, do func(context.Context) error) pod.Done {
-	ctx, span := w.span(ctx, what, p)
+	ctx, span := w.Span(ctx, what, p)
 	err := do(ctx)
-	end(span, err)
+	podevents.End(span, err)
 	if err == nil {
 		return pod.Done{}
 	}
 	if ctx.Err() == nil {
-		w.event(p, container, corev1.EventTypeWarning, "ResizeError", plain(err))
+		w.Event(p, container, corev1.EventTypeWarning, "ResizeError", plain(err))
 	}
 	return pod.Done{Err: err, Message: plain(err)}
 }

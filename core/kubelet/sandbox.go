@@ -14,15 +14,16 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/fromcri"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/podevents"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
 
 func (w *worker) startSandbox(ctx context.Context, p *corev1.Pod, a pod.StartSandbox) pod.Done {
-	ctx, span := w.span(ctx, "sandbox", p)
+	ctx, span := w.Span(ctx, "sandbox", p)
 	sb, err := w.runSandbox(ctx, p, a.Attempt)
-	end(span, err)
+	podevents.End(span, err)
 	if err != nil && ctx.Err() == nil {
-		w.event(p, "", corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+plain(err))
+		w.Event(p, "", corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+plain(err))
 		w.observeSandboxes(ctx)
 	}
 	return pod.Done{Err: err, Sandbox: sb}

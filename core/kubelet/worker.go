@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/exits"
 	"github.com/wasmplane/wasmplane/core/kubelet/fit"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
@@ -46,12 +47,9 @@ type worker struct {
 	cancels map[pod.Action]context.CancelFunc
 	place   spec.Place
 	ips     []string
-	// running are the IDs of the containers that run, by name.
-	running map[string]string
 	sandbox string // the one that is ready
 	logs    map[string]string
-	// ends are closed when the containers of these IDs no longer run.
-	ends map[string]chan struct{}
+	exits   exits.Exits
 	// began is when the pod was first seen; running is told of once.
 	began time.Time
 	ran   bool
@@ -122,10 +120,7 @@ func (w *worker) run(ctx context.Context) {
 			w.step(ctx, ev)
 		}
 		if w.machine.Stage() == pod.Gone {
-			w.mu.Lock()
-			w.running = nil
-			w.closeEnds()
-			w.mu.Unlock()
+			w.exits.Set(nil)
 			w.owner.forget(w)
 			return
 		}
@@ -200,7 +195,7 @@ func (w *worker) recordNote(n pod.Note) {
 	if n.Warning {
 		kind = corev1.EventTypeWarning
 	}
-	w.event(w.machine.Pod(), n.Container, kind, n.Reason, n.Message)
+	w.Event(w.machine.Pod(), n.Container, kind, n.Reason, n.Message)
 }
 
 // report makes the pod's status and hands it on, with the containers to be probed.
@@ -217,13 +212,13 @@ func (w *worker) report(ctx context.Context) {
 			w.sandbox = v.Sandbox.ID
 		}
 	}
-	w.running = map[string]string{}
+	running := map[string]string{}
 	for i := range v.Containers {
 		if c := v.Containers[i].Current; c != nil && c.State == pod.Running {
-			w.running[c.Name] = c.ID
+			running[c.Name] = c.ID
 		}
 	}
-	w.closeEnds()
+	w.exits.Set(running)
 	w.recordLogs(&v)
 	w.ended, w.over = v.Stage >= pod.Ended, v.Stage >= pod.Finished
 	w.bare = w.over && !slices.ContainsFunc(v.Containers, pod.ContainerView.Kept)
@@ -245,48 +240,9 @@ func (w *worker) report(ctx context.Context) {
 	if st.Phase == corev1.PodRunning && !w.ran {
 		w.ran = true
 		w.measured.Running(v.Pod, w.began)
-		_, span := w.span(ctx, "running", v.Pod, attribute.Int64("wasmplane.since_seen_us", time.Since(w.began).Microseconds()))
+		_, span := w.Span(ctx, "running", v.Pod, attribute.Int64("wasmplane.since_seen_us", time.Since(w.began).Microseconds()))
 		span.End(oteltrace.WithTimestamp(time.Now()))
 	}
-}
-
-// closeEnds tells those who wait for containers that run no more. Lock held.
-func (w *worker) closeEnds() {
-	for id, ch := range w.ends {
-		if !w.runs(id) {
-			close(ch)
-			delete(w.ends, id)
-		}
-	}
-}
-
-func (w *worker) runs(id string) bool {
-	for _, r := range w.running {
-		if r == id {
-			return true
-		}
-	}
-	return false
-}
-
-// exited is closed when a container runs no more.
-func (w *worker) exited(id string) <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	ch, ok := w.ends[id]
-	if ok {
-		return ch
-	}
-	ch = make(chan struct{})
-	if !w.runs(id) {
-		close(ch)
-		return ch
-	}
-	if w.ends == nil {
-		w.ends = map[string]chan struct{}{}
-	}
-	w.ends[id] = ch
-	return ch
 }
 
 // evicting reports whether the pod was evicted and has not ended yet.

@@ -51,6 +51,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/kubelet/podfile"
+	"github.com/wasmplane/wasmplane/core/kubelet/podimage"
 	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/podresources"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
@@ -370,7 +371,7 @@ func staticPods(o process.Options) (kubelet.StaticPods, error) {
 }
 
 // credentials are those of the node's providers; nil where it has none.
-func credentials(o process.Options, kube kubernetes.Interface) (kubelet.Credentials, error) {
+func credentials(o process.Options, kube kubernetes.Interface) (podimage.Credentials, error) {
 	file, dir := o.Config.Path(o.Config.Node.ImageCredentialProviderConfig), o.Config.Path(o.Config.Node.ImageCredentialProviderBinDir)
 	if file == "" {
 		return nil, nil

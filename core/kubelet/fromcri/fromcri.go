@@ -4,7 +4,9 @@
 package fromcri
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,4 +75,18 @@ func Container(st *cri.ContainerStatus, sandbox string) pod.Container {
 		c.StopSignal = s.String()
 	}
 	return c
+}
+
+// OwnFamilyFirst sorts a sandbox's addresses by whether they are of the family of the node's own, whatever the runtime prefers.
+func OwnFamilyFirst(ips []string, own string) {
+	six := strings.Contains(own, ":")
+	slices.SortStableFunc(ips, func(a, b string) int {
+		switch x, y := strings.Contains(a, ":") == six, strings.Contains(b, ":") == six; {
+		case x == y:
+			return 0
+		case x:
+			return -1
+		}
+		return 1
+	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/standalone"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/run/memory"
 )
@@ -19,17 +20,17 @@ import (
 func (a *app) components() []*cobra.Command {
 	return []*cobra.Command{
 		a.apiserver(),
-		a.component("scheduler", "Give each pod its node", wire.Scheduler, func(c *cobra.Command, o *wire.Options) {
+		a.component("scheduler", "Give each pod its node", standalone.Scheduler, func(c *cobra.Command, o *wire.Options) {
 			c.Flags().StringVar(&o.Lease, "lease", "", "`NAME` of the lease to compete for; another than the default beside a scheduler that stays (default kube-scheduler)")
 		}),
-		a.component("controllers", "Run the control loops", wire.Controllers, func(c *cobra.Command, o *wire.Options) {
+		a.component("controllers", "Run the control loops", standalone.Controllers, func(c *cobra.Command, o *wire.Options) {
 			c.Flags().Var((*only)(o), "only", "which `LOOPS` to run: plugins (those of Wasm plugins; the cluster's own are left to others)")
 		}),
-		a.component("kubelet", "Run this machine as a node", wire.Kubelet, func(c *cobra.Command, _ *wire.Options) {
+		a.component("kubelet", "Run this machine as a node", standalone.Kubelet, func(c *cobra.Command, _ *wire.Options) {
 			c.Flags().String("nodes", "", "`NODES` to run: real (this machine) or simulated:N (default real)")
 			c.Flags().String("node-name", "", "`NAME` of the real node (default: the host's name)")
 		}),
-		a.component("proxy", "Route Services on this machine, and answer the cluster's DNS", wire.Proxy, nil),
+		a.component("proxy", "Route Services on this machine, and answer the cluster's DNS", standalone.Proxy, nil),
 		a.webhook(),
 	}
 }

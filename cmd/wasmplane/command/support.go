@@ -20,8 +20,8 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/members"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/standalone"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/support"
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join"
@@ -125,7 +125,7 @@ func (a *app) writeSupport(ctx context.Context, dir datadir.Dir, configFile, out
 // clientOf reaches the API as the administrator, or on a worker as its node.
 func clientOf(dir datadir.Dir) (*rest.Config, error) {
 	if m, err := join.Read(dir.Member()); err == nil {
-		return wire.Member(dir, m), nil
+		return standalone.Member(dir, m), nil
 	}
 	return client.FromKubeconfig(dir.Kubeconfig(), "support")
 }

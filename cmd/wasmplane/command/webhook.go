@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/standalone"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/webhookserver"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 )
@@ -49,9 +50,9 @@ said.`,
 				if err != nil {
 					return err
 				}
-				return wire.RemoveWebhook(c.Context(), wire.Options{Logger: logger, Kubeconfig: kubeconfig})
+				return standalone.RemoveWebhook(c.Context(), wire.Options{Logger: logger, Kubeconfig: kubeconfig})
 			}
-			return a.runWith(c, &s, kubeconfig, wire.Webhook, func(w *wire.Options) { w.Webhook = o })
+			return a.runWith(c, &s, kubeconfig, standalone.Webhook, func(w *wire.Options) { w.Webhook = o })
 		},
 	}
 	a.addSettings(c.Flags(), &s)

@@ -17,8 +17,9 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/standalone"
 	"github.com/wasmplane/wasmplane/core/auth/jointoken"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
@@ -113,8 +114,8 @@ func (s Shell) agent(ctx context.Context, work Foreground, cfg *config.Configura
 	}
 	begin := time.Now()
 	return work.Run(ctx, cfg, dir, fmt.Sprintf("node %s of cluster %q", m.Node, m.Cluster),
-		func(ctx context.Context, o wire.Options, ready func(wire.Info)) error {
-			return wire.Agent(ctx, o, func(i wire.Info) {
+		func(ctx context.Context, o process.Options, ready func(process.Info)) error {
+			return standalone.Agent(ctx, o, func(i process.Info) {
 				fmt.Fprintf(s.Out, "\nReady in %s: node %s of cluster %s.\n\nCtrl-C stops it and leaves pods running; `wasmplane agent` carries on, `wasmplane down` leaves the cluster.\n", progress.Short(time.Since(begin)), m.Node, m.Cluster)
 				ready(i)
 			})
@@ -211,7 +212,7 @@ func Leave(ctx context.Context, dir datadir.Dir, report func(string)) error {
 	if err != nil {
 		return err
 	}
-	set, err := client.New(wire.Member(dir, m))
+	set, err := client.New(standalone.Member(dir, m))
 	if err != nil {
 		return err
 	}

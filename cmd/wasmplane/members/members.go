@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/auth/jointoken"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/config"
@@ -45,7 +45,7 @@ type Foreground interface {
 	Up(ctx context.Context, c *config.Configuration, dir datadir.Dir) error
 	// Run runs work with a log in the directory, and prints what becomes ready, and at last stopped.
 	Run(ctx context.Context, c *config.Configuration, dir datadir.Dir, what string,
-		work func(context.Context, wire.Options, func(wire.Info)) error, stopped string) error
+		work func(context.Context, process.Options, func(process.Info)) error, stopped string) error
 }
 
 func (s Shell) client(access *shell.Access) (kubernetes.Interface, error) {

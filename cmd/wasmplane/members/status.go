@@ -14,7 +14,7 @@ import (
 	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/standalone"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/join"
 )
@@ -37,7 +37,7 @@ func Status(ctx context.Context, w io.Writer, dir datadir.Dir, m join.Member, pi
 		return ErrNotWell
 	}
 	fmt.Fprintf(w, "agent:         process %d\n", pid)
-	cfg := wire.Member(dir, m)
+	cfg := standalone.Member(dir, m)
 	set, failed := client.New(cfg)
 	if failed != nil {
 		return failed
@@ -50,7 +50,7 @@ func Status(ctx context.Context, w io.Writer, dir datadir.Dir, m join.Member, pi
 		return ErrNotWell
 	}
 	fmt.Fprintln(w, "servers:       reached")
-	if text, _ := wire.WorkerClock(ctx, dir, m, cfg, set.Kube); text != "" && err == nil { //nolint:errcheck // of a server that cannot be asked nothing is known
+	if text, _ := standalone.WorkerClock(ctx, dir, m, cfg, set.Kube); text != "" && err == nil { //nolint:errcheck // of a server that cannot be asked nothing is known
 		fmt.Fprintf(w, "clock:         %s\n", text)
 		err = ErrNotWell
 	}

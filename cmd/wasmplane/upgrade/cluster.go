@@ -21,7 +21,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/members"
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/standalone"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/join/peers"
@@ -32,7 +32,7 @@ import (
 func ClusterOf(dir datadir.Dir, hold time.Duration) (Cluster, error) {
 	m, err := join.Read(dir.Member())
 	if err == nil {
-		cfg := wire.Member(dir, m)
+		cfg := standalone.Member(dir, m)
 		set, err := client.New(cfg)
 		if err != nil {
 			return nil, err

@@ -5,16 +5,11 @@ package wire
 import (
 	"context"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
-	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/join/peers"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -28,49 +23,8 @@ func (s *server) compareClocks(ctx context.Context) error {
 		name := s.Options.Config.Node.Name
 		// As kubelets name their Node, by which `kubectl describe node` finds it.
 		node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
-		s.warnAbout(ctx, metav1.NamespaceDefault, node, clockWrong, text)
+		s.warnAbout(ctx, metav1.NamespaceDefault, node, peers.WrongClock, text)
 	}}.Run(ctx)
-}
-
-// clockWrong is the reason of events about clocks.
-const clockWrong = "ClockWrong"
-
-// workerClock reports where a worker's clock and those of the servers differ.
-func workerClock(o Options, m join.Member, cfg *rest.Config, kube kubernetes.Interface) func(context.Context) error {
-	return peers.Watch{
-		Log:     o.Logger,
-		Compare: func(ctx context.Context) (string, error) { return WorkerClock(ctx, o.Dir, m, cfg, kube) },
-		Report: func(ctx context.Context, text string) {
-			at := metav1.Now()
-			_, err := kube.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, &corev1.Event{
-				ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, GenerateName: m.Node + "."},
-				InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: m.Node, UID: types.UID(m.Node)},
-				Type:           corev1.EventTypeWarning, Reason: clockWrong, Message: text,
-				Source:         corev1.EventSource{Component: "wasmplane", Host: m.Node},
-				FirstTimestamp: at, LastTimestamp: at, Count: 1,
-			}, metav1.CreateOptions{})
-			if err != nil && ctx.Err() == nil {
-				o.Logger.WarnContext(ctx, "the event about the clock was not written", "error", err)
-			}
-		},
-	}.Run
-}
-
-// WorkerClock says what is wrong with the clock of a machine that has joined, by those of the
-// servers; "" = nothing.
-func WorkerClock(ctx context.Context, dir datadir.Dir, m join.Member, cfg *rest.Config, kube kubernetes.Interface) (string, error) {
-	addresses, err := peers.Addresses(ctx, kube)
-	if err == nil {
-		if text := peers.Apart(peers.Ask(ctx, cfg, addresses...)); text != "" {
-			return text, nil
-		}
-		return "", nil
-	}
-	// Certificates may not hold by a clock that is far off: the server is asked without.
-	if wrong := join.Clock(ctx, dir.Member(), m, time.Now); wrong != nil {
-		return wrong.Error(), nil //nolint:nilerr // it is the answer
-	}
-	return "", err
 }
 
 func (s *server) clocks(ctx context.Context) (string, error) {

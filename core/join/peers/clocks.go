@@ -24,6 +24,9 @@ import (
 // durations, so that they bear more; certificates and tokens begin five minutes back.
 const Bound = 5 * time.Second
 
+// WrongClock is the reason of events about a clock.
+const WrongClock = "ClockWrong"
+
 // Advice is what to do about clocks that differ.
 const Advice = "set the clocks of all machines by time servers (timedatectl set-ntp true)"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package standalone
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 
 // Agent runs this machine, which has joined, as a worker: kubelet, service proxy and DNS
 // in one process under the node's identity, through whichever server lives.
-func Agent(ctx context.Context, o Options, ready func(Info)) error {
+func Agent(ctx context.Context, o process.Options, ready func(process.Info)) error {
 	m, err := join.Read(o.Dir.Member())
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func Agent(ctx context.Context, o Options, ready func(Info)) error {
 			here = n
 			ready()
 		})
-	}, func(i Info) {
+	}, func(i process.Info) {
 		i.Cluster, i.Nodes, i.Healthy = m.Cluster, "node "+m.Node, here.Answers
 		ready(i)
 	})

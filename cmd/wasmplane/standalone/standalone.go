@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+// Package standalone runs a part of the cluster in a process of its own, which
+// reaches the API over the network under an identity of its own: scheduler,
+// controllers, a machine's kubelet, proxy and DNS (apart, or as the agent of a
+// machine that has joined), the webhooks of another cluster.
+//
+// It guarantees that what is put on a machine is known before, so that `down` can
+// take it away again. It never opens a store: see cmd/wasmplane/wire for servers.
+package standalone
 
 import (
 	"context"
@@ -15,14 +22,14 @@ import (
 )
 
 // Scheduler runs the scheduler by itself.
-func Scheduler(ctx context.Context, o Options, ready func(Info)) error {
+func Scheduler(ctx context.Context, o process.Options, ready func(process.Info)) error {
 	return process.Run(ctx, o, process.Parts.Scheduler, func(ctx context.Context, c *process.Component, ready func()) error {
 		return control.Scheduler(ctx, c, ready)
 	}, ready)
 }
 
 // Controllers runs the control loops by themselves.
-func Controllers(ctx context.Context, o Options, ready func(Info)) error {
+func Controllers(ctx context.Context, o process.Options, ready func(process.Info)) error {
 	return process.Run(ctx, o, process.Parts.Controllers, func(ctx context.Context, c *process.Component, ready func()) error {
 		ready()
 		keys, err := control.KeysOf(c)
@@ -34,7 +41,7 @@ func Controllers(ctx context.Context, o Options, ready func(Info)) error {
 }
 
 // Kubelet runs this machine as a node by itself.
-func Kubelet(ctx context.Context, o Options, ready func(Info)) error {
+func Kubelet(ctx context.Context, o process.Options, ready func(process.Info)) error {
 	if !o.Config.Node.Mode.Real {
 		return fmt.Errorf("a kubelet by itself runs this machine as a node; simulated nodes run with `wasmplane up --nodes %s`", o.Config.Node.Mode)
 	}
@@ -65,7 +72,7 @@ func Kubelet(ctx context.Context, o Options, ready func(Info)) error {
 
 // Proxy routes Services on this machine by itself, and answers the cluster's names.
 // The DNS has an identity of its own: dns.kubeconfig beside the proxy's.
-func Proxy(ctx context.Context, o Options, ready func(Info)) error {
+func Proxy(ctx context.Context, o process.Options, ready func(process.Info)) error {
 	return process.Run(ctx, o, process.Parts.Proxy, func(ctx context.Context, c *process.Component, ready func()) error {
 		names, err := client.FromKubeconfig(filepath.Join(filepath.Dir(o.Kubeconfig), process.Parts.DNS.Name+".kubeconfig"),
 			process.Parts.DNS.Name)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package standalone
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // Webhook serves admission, conversion and authorization plugins to the cluster of a
 // kubeconfig, and registers itself there for admission.
-func Webhook(ctx context.Context, o Options, ready func(Info)) error {
+func Webhook(ctx context.Context, o process.Options, ready func(process.Info)) error {
 	server, err := webhookserver.New(webhookserver.Config{
 		Options: o.Webhook, Dir: o.Dir.Webhook(), Files: filepath.Join(string(o.Dir), "webhook", "authorization"),
 		ClusterDomain: o.Config.Cluster.Domain, Logger: o.Logger, Note: o.Inform,
@@ -33,7 +33,7 @@ func Webhook(ctx context.Context, o Options, ready func(Info)) error {
 }
 
 // RemoveWebhook takes back what Webhook has registered.
-func RemoveWebhook(ctx context.Context, o Options) error {
+func RemoveWebhook(ctx context.Context, o process.Options) error {
 	set, err := client.Open(o.Kubeconfig, process.Parts.Webhook.Name)
 	if err != nil {
 		return err

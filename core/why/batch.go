@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
@@ -28,26 +29,26 @@ func (e *explainer) explainJob(j *batchv1.Job) *Answer {
 		switch {
 		case c.Status != corev1.ConditionTrue:
 		case c.Type == batchv1.JobComplete:
-			return well("it has ended, successfully")
+			return answer.Well("it has ended, successfully")
 		case c.Type == batchv1.JobFailed:
 			return e.failedJob(j, c)
 		case c.Type == batchv1.JobSuspended:
-			return stuck("it is suspended").or("let it go on", `kubectl patch job %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, j.Name,
+			return answer.Stuck("it is suspended").Or("let it go on", `kubectl patch job %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, j.Name,
 				j.Namespace)
 		}
 	}
 	if by := j.Spec.ManagedBy; by != nil && *by != batchv1.JobControllerName {
-		return stuck("it is left to the controller %s (spec.managedBy), which has not ended it", *by)
+		return answer.Stuck("it is left to the controller %s (spec.managedBy), which has not ended it", *by)
 	}
 	if a := e.making(made{"Job", j.Name, j.UID, int(wanted(j.Spec.Parallelism)), ""}); !a.Well {
-		return a.of("it has not ended")
+		return a.Of("it has not ended")
 	}
-	return well("its pods run")
+	return answer.Well("its pods run")
 }
 
 // failedJob: no more pods are made for it. What the last of them said is kept nowhere else.
 func (e *explainer) failedJob(j *batchv1.Job, c batchv1.JobCondition) *Answer {
-	a := stuck("it has failed for good: %s", strings.TrimPrefix(c.Reason+": "+c.Message, ": "))
+	a := answer.Stuck("it has failed for good: %s", strings.TrimPrefix(c.Reason+": "+c.Message, ": "))
 	var last *corev1.Pod
 	for _, p := range e.Pods {
 		if metav1.IsControlledBy(p, j) && p.Status.Phase == corev1.PodFailed &&
@@ -56,18 +57,18 @@ func (e *explainer) failedJob(j *batchv1.Job, c batchv1.JobCondition) *Answer {
 		}
 	}
 	if last != nil {
-		a.because("its last pod %s: %s", last.Name, strings.TrimPrefix(e.failed(last).Cause, "it has failed for good: "))
-		a.or("read what its last pod wrote", "kubectl logs %s -n %s", last.Name, last.Namespace)
+		a.More("its last pod %s: %s", last.Name, strings.TrimPrefix(e.failed(last).Cause, "it has failed for good: "))
+		a.Or("read what its last pod wrote", "kubectl logs %s -n %s", last.Name, last.Namespace)
 	}
 	if of := metav1.GetControllerOfNoCopy(j); of != nil && of.Kind == "CronJob" {
-		return a.or("try it once more", "kubectl create job %s --from=cronjob/%s -n %s", cutName(j.Name)+"-again", of.Name, j.Namespace)
+		return a.Or("try it once more", "kubectl create job %s --from=cronjob/%s -n %s", cutName(j.Name)+"-again", of.Name, j.Namespace)
 	}
 	again := "make it anew, and so have it try again"
 	anew := "sed -e '/controller-uid:/d' -e '/job-name:/d' -e '/^  selector:/,/^  [a-z]*:$/{/^  selector:/d;/matchLabels:/d}'"
 	if c.Reason == batchv1.JobReasonDeadlineExceeded {
 		again, anew = "make it anew, without a deadline", anew+" -e '/^  activeDeadlineSeconds:/d'"
 	}
-	return a.or(again, "kubectl get job %s -n %s -o yaml | %s | kubectl replace --force -f -", j.Name,
+	return a.Or(again, "kubectl get job %s -n %s -o yaml | %s | kubectl replace --force -f -", j.Name,
 		j.Namespace, facts.Words(anew))
 }
 
@@ -80,8 +81,8 @@ func (e *explainer) cronJob(name string) *Answer {
 		return nil
 	}
 	if c.Spec.Suspend != nil && *c.Spec.Suspend {
-		return stuck("it is suspended: no job is made of it").
-			or("let it go on", `kubectl patch cronjob %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, name, e.in)
+		return answer.Stuck("it is suspended: no job is made of it").
+			Or("let it go on", `kubectl patch cronjob %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, name, e.in)
 	}
 	schedule := c.Spec.Schedule
 	if c.Spec.TimeZone != nil {
@@ -89,8 +90,8 @@ func (e *explainer) cronJob(name string) *Answer {
 	}
 	times, err := cron.ParseStandard(schedule)
 	if err != nil {
-		return stuck("its schedule %q names no time: %v", c.Spec.Schedule, err).
-			or("give it another", `kubectl patch cronjob %s -n %s --type=merge -p '{"spec":{"schedule":"*/5 * * * *"}}'`, name, e.in)
+		return answer.Stuck("its schedule %q names no time: %v", c.Spec.Schedule, err).
+			Or("give it another", `kubectl patch cronjob %s -n %s --type=merge -p '{"spec":{"schedule":"*/5 * * * *"}}'`, name, e.in)
 	}
 	if a := e.lastJob(c); a != nil {
 		return a
@@ -99,25 +100,25 @@ func (e *explainer) cronJob(name string) *Answer {
 		if a := e.refusedBy(ev.Message); a != nil {
 			return a
 		}
-		return stuck("its job could not be made: %s", strings.TrimPrefix(ev.Message, "Error creating job: "))
+		return answer.Stuck("its job could not be made: %s", strings.TrimPrefix(ev.Message, "Error creating job: "))
 	}
 	if ev := e.Last("CronJob", e.in, name, "TooManyMissedTimes", "MissSchedule"); ev != nil && after(ev, c.Status.LastScheduleTime) {
-		return stuck("it missed its time: %s", ev.Message).
-			or("start it now", "kubectl create job %s --from=cronjob/%s -n %s", cutName(name)+"-now", name, e.in)
+		return answer.Stuck("it missed its time: %s", ev.Message).
+			Or("start it now", "kubectl create job %s --from=cronjob/%s -n %s", cutName(name)+"-now", name, e.in)
 	}
 	next := times.Next(e.Now)
 	if next.IsZero() {
-		return stuck("its schedule %q names no time that will ever come", c.Spec.Schedule).
-			or("give it another", `kubectl patch cronjob %s -n %s --type=merge -p '{"spec":{"schedule":"*/5 * * * *"}}'`, name, e.in)
+		return answer.Stuck("its schedule %q names no time that will ever come", c.Spec.Schedule).
+			Or("give it another", `kubectl patch cronjob %s -n %s --type=merge -p '{"spec":{"schedule":"*/5 * * * *"}}'`, name, e.in)
 	}
 	since := c.CreationTimestamp.Time
 	if c.Status.LastScheduleTime != nil {
 		since = c.Status.LastScheduleTime.Time
 	}
 	if due := times.Next(since); due.Before(e.Now.Add(-time.Minute)) {
-		return stuck("its job was due at %s, and its controller has made none", due.UTC().Format("2006-01-02 15:04 UTC"))
+		return answer.Stuck("its job was due at %s, and its controller has made none", due.UTC().Format("2006-01-02 15:04 UTC"))
 	}
-	return well("its next job is due at %s", next.UTC().Format("2006-01-02 15:04 UTC"))
+	return answer.Well("its next job is due at %s", next.UTC().Format("2006-01-02 15:04 UTC"))
 }
 
 // after says whether an event is younger than a time; nil = never was.
@@ -137,10 +138,10 @@ func (e *explainer) lastJob(c *batchv1.CronJob) *Answer {
 	a := e.explainJob(last)
 	switch {
 	case len(c.Status.Active) > 0 && c.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent && !a.Well:
-		a.of("no job is made while another one is there (concurrencyPolicy: Forbid): job %s", last.Name)
-		return a.or("end that job", "kubectl delete job %s -n %s", last.Name, last.Namespace)
+		a.Of("no job is made while another one is there (concurrencyPolicy: Forbid): job %s", last.Name)
+		return a.Or("end that job", "kubectl delete job %s -n %s", last.Name, last.Namespace)
 	case !a.Well:
-		return a.of("its last job %s", last.Name)
+		return a.Of("its last job %s", last.Name)
 	}
 	return nil
 }
@@ -152,7 +153,7 @@ func (e *explainer) quota(name string) *Answer {
 		return nil
 	}
 	if len(q.Status.Hard) == 0 && len(q.Spec.Hard) > 0 {
-		return stuck("nobody has counted yet what is used of it: until then it refuses everything that it limits")
+		return answer.Stuck("nobody has counted yet what is used of it: until then it refuses everything that it limits")
 	}
 	var full, more []string
 	for _, what := range sortedNames(q.Status.Hard) {
@@ -170,16 +171,16 @@ func (e *explainer) quota(name string) *Answer {
 	refused := e.refusals("exceeded quota: " + name + ",")
 	if len(full) == 0 && refused != nil {
 		a := e.refusedPod(refused.Message, 1)
-		return a.because("%s %s is refused", strings.ToLower(refused.InvolvedObject.Kind), refused.InvolvedObject.Name)
+		return a.More("%s %s is refused", strings.ToLower(refused.InvolvedObject.Kind), refused.InvolvedObject.Name)
 	}
 	if len(full) == 0 {
-		return well("it leaves room")
+		return answer.Well("it leaves room")
 	}
-	a := stuck("it is used up: %s", strings.Join(full, ", "))
+	a := answer.Stuck("it is used up: %s", strings.Join(full, ", "))
 	if refused != nil {
-		a.because("refused: %s %s: %s", strings.ToLower(refused.InvolvedObject.Kind), refused.InvolvedObject.Name, refused.Message)
+		a.More("refused: %s %s: %s", strings.ToLower(refused.InvolvedObject.Kind), refused.InvolvedObject.Name, refused.Message)
 	}
-	return a.or("raise it", `kubectl patch resourcequota %s -n %s --type=merge -p '{"spec":{"hard":{%s}}}'`, name, e.in, facts.JSON(more))
+	return a.Or("raise it", `kubectl patch resourcequota %s -n %s --type=merge -p '{"spec":{"hard":{%s}}}'`, name, e.in, facts.JSON(more))
 }
 
 // refusals is the youngest event of a creation that failed with a text; nil = none did.

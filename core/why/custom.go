@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
@@ -36,22 +37,22 @@ func (e *explainer) custom(o *unstructured.Unstructured) *Answer {
 		if e.in != "" {
 			format, words = format+" -n %s", append(words, e.in)
 		}
-		return stuck("it is being deleted and waits for whoever set its finalizers %s", strings.Join(o.GetFinalizers(), ", ")).
-			or("take the finalizers off, if nobody is there to do it", format+` --type=merge -p '{"metadata":{"finalizers":null}}'`, words...)
+		return answer.Stuck("it is being deleted and waits for whoever set its finalizers %s", strings.Join(o.GetFinalizers(), ", ")).
+			Or("take the finalizers off, if nobody is there to do it", format+` --type=merge -p '{"metadata":{"finalizers":null}}'`, words...)
 	}
 	if a := e.unobserved(o); a != nil {
 		return a
 	}
 	if a := unmet(o); a != nil {
 		if ev := e.Last(o.GetKind(), o.GetNamespace(), o.GetName(), reasons(e, o)...); ev != nil && ev.Message != a.Cause {
-			a.because("the last warning about it: %s: %s", ev.Reason, ev.Message)
+			a.More("the last warning about it: %s: %s", ev.Reason, ev.Message)
 		}
 		return a
 	}
 	if _, written, _ := unstructured.NestedMap(o.Object, "status"); !written { //nolint:errcheck // a status of another form is written
 		return e.silent(o)
 	}
-	return well("nothing that its status says keeps it from getting on")
+	return answer.Well("nothing that its status says keeps it from getting on")
 }
 
 // reasons of the warnings about an object.
@@ -70,9 +71,9 @@ func (e *explainer) unobserved(o *unstructured.Unstructured) *Answer {
 	if err != nil || !ok || seen >= o.GetGeneration() {
 		return nil
 	}
-	a := stuck("its controller has not seen the last change: it is at generation %d, and saw %d", o.GetGeneration(), seen)
+	a := answer.Stuck("its controller has not seen the last change: it is at generation %d, and saw %d", o.GetGeneration(), seen)
 	if who, at := facts.Writer(o.GetManagedFields()); who != "" {
-		a.because("%s wrote its status, at %s for the last time", who, at)
+		a.More("%s wrote its status, at %s for the last time", who, at)
 	}
 	return a
 }
@@ -106,21 +107,21 @@ func unmet(o *unstructured.Unstructured) *Answer {
 	if m, ok := found["message"].(string); ok && m != "" {
 		said += ": " + m
 	}
-	return stuck("its condition %s is %s: %s", found["type"], found["status"], said)
+	return answer.Stuck("its condition %s is %s: %s", found["type"], found["status"], said)
 }
 
 // silent: nobody has written a status.
 func (e *explainer) silent(o *unstructured.Unstructured) *Answer {
 	if !facts.HasStatus(e.Definition, o) {
-		a := well("nothing is known against it")
+		a := answer.Well("nothing is known against it")
 		a.Unknown = append(a.Unknown, "whether a controller looks after it: objects of its kind have no status")
 		return a
 	}
 	age := e.Now.Sub(o.GetCreationTimestamp().Time)
 	if age < patience {
-		return stuck("its controller has not written a status yet: it was made %d seconds ago", int(age.Seconds()))
+		return answer.Stuck("its controller has not written a status yet: it was made %d seconds ago", int(age.Seconds()))
 	}
-	a := stuck("its controller is silent: nobody has written its status since it was made, %s ago", age.Round(time.Second))
+	a := answer.Stuck("its controller is silent: nobody has written its status since it was made, %s ago", age.Round(time.Second))
 	writers := map[string]string{}
 	for _, s := range e.Siblings {
 		if who, at := facts.Writer(s.ManagedFields); who != "" && at > writers[who] {
@@ -128,11 +129,11 @@ func (e *explainer) silent(o *unstructured.Unstructured) *Answer {
 		}
 	}
 	for who, at := range writers {
-		a.because("the status of others of its kind was written by %s, at %s for the last time", who, at)
+		a.More("the status of others of its kind was written by %s, at %s for the last time", who, at)
 	}
 	if len(writers) == 0 {
-		a.because("no other object of its kind has a status either: probably no controller for %s runs", facts.ResourceOf(e.Definition, o))
+		a.More("no other object of its kind has a status either: probably no controller for %s runs", facts.ResourceOf(e.Definition, o))
 	}
-	return a.or("see what runs in the cluster, and whether its controller is there", "kubectl get deployments,statefulsets,daemonsets -A").
-		or("see which controllers in Wasm there are", "wasmplane plugin list")
+	return a.Or("see what runs in the cluster, and whether its controller is there", "kubectl get deployments,statefulsets,daemonsets -A").
+		Or("see which controllers in Wasm there are", "wasmplane plugin list")
 }

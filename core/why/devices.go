@@ -9,6 +9,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
+	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
@@ -18,19 +19,19 @@ func (e *explainer) podDevices(p *corev1.Pod) *Answer {
 		ref := &p.Spec.ResourceClaims[i]
 		if template := ref.ResourceClaimTemplateName; template != nil {
 			if _, ok := facts.Find(e.DeviceTemplates, p.Namespace, *template); !ok {
-				return stuck("its resource claim template %s does not exist", *template)
+				return answer.Stuck("its resource claim template %s does not exist", *template)
 			}
 		}
 		name, _, err := resourceclaim.Name(p, ref)
 		switch {
 		case err != nil:
-			return stuck("its resource claim %s has not been made from the template yet", ref.Name)
+			return answer.Stuck("its resource claim %s has not been made from the template yet", ref.Name)
 		case name == nil:
 			continue
 		}
 		c, ok := facts.Find(e.DeviceClaims, p.Namespace, *name)
 		if !ok {
-			return stuck("its resource claim %s does not exist", *name)
+			return answer.Stuck("its resource claim %s does not exist", *name)
 		}
 		if a := e.deviceClaim(c); a != nil {
 			return a
@@ -55,13 +56,13 @@ func (e *explainer) deviceClaim(c *resourcev1.ResourceClaim) *Answer {
 		}
 		for _, class := range classes {
 			if _, ok := facts.Find(e.DeviceClasses, "", class); !ok {
-				return stuck("its resource claim %s asks for device class %s, which does not exist", c.Name, class).
-					or("see which device classes there are", "kubectl get deviceclasses")
+				return answer.Stuck("its resource claim %s asks for device class %s, which does not exist", c.Name, class).
+					Or("see which device classes there are", "kubectl get deviceclasses")
 			}
 		}
 	}
 	if len(e.DeviceSlices) == 0 {
-		return stuck("its resource claim %s asks for devices, and no node has any: no driver has published a ResourceSlice", c.Name)
+		return answer.Stuck("its resource claim %s asks for devices, and no node has any: no driver has published a ResourceSlice", c.Name)
 	}
 	return nil
 }
@@ -75,27 +76,27 @@ func (e *explainer) resourceClaim(name string) *Answer {
 	users := e.usersOf(c)
 	switch {
 	case c.DeletionTimestamp != nil:
-		a := stuck("it is being deleted, and waits for its finalizers %s", strings.Join(c.Finalizers, ", "))
+		a := answer.Stuck("it is being deleted, and waits for its finalizers %s", strings.Join(c.Finalizers, ", "))
 		for _, r := range c.Status.ReservedFor[:min(len(c.Status.ReservedFor), 3)] {
-			a.because("%s %s still uses it", r.Resource, r.Name)
-			a.or("end what uses it", "kubectl delete %s %s -n %s", r.Resource, r.Name, c.Namespace)
+			a.More("%s %s still uses it", r.Resource, r.Name)
+			a.Or("end what uses it", "kubectl delete %s %s -n %s", r.Resource, r.Name, c.Namespace)
 		}
 		return a
 	case c.Status.Allocation != nil && len(c.Status.ReservedFor) > 0:
-		return well("it has its devices, and %s %s uses them", c.Status.ReservedFor[0].Resource, c.Status.ReservedFor[0].Name)
+		return answer.Well("it has its devices, and %s %s uses them", c.Status.ReservedFor[0].Resource, c.Status.ReservedFor[0].Name)
 	case c.Status.Allocation != nil:
-		return well("it has its devices, and nobody uses them")
+		return answer.Well("it has its devices, and nobody uses them")
 	}
 	if a := e.deviceClaim(c); a != nil {
 		return a
 	}
 	for _, p := range users {
 		if a := e.explainPod(p); !a.Well {
-			return a.of("it gets its devices when a pod that uses it gets a node: pod %s", p.Name)
+			return a.Of("it gets its devices when a pod that uses it gets a node: pod %s", p.Name)
 		}
 	}
-	return stuck("it gets its devices when a pod uses it, and none does").
-		or("see which pods name it", "kubectl get pods -n %s -o custom-columns=POD:.metadata.name,CLAIMS:.spec.resourceClaims", c.Namespace)
+	return answer.Stuck("it gets its devices when a pod uses it, and none does").
+		Or("see which pods name it", "kubectl get pods -n %s -o custom-columns=POD:.metadata.name,CLAIMS:.spec.resourceClaims", c.Namespace)
 }
 
 // usersOf are the pods that name a claim.

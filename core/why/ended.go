@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
@@ -19,25 +20,25 @@ func (e *explainer) failed(p *corev1.Pod) *Answer {
 	said := strings.TrimSuffix(strings.TrimSpace(p.Status.Message), ".")
 	switch reason := p.Status.Reason; {
 	case reason == "Evicted":
-		a := stuck("node %s evicted it: %s", p.Spec.NodeName, said)
+		a := answer.Stuck("node %s evicted it: %s", p.Spec.NodeName, said)
 		if _, about, ok := strings.Cut(said, "low on resource: "); ok {
 			what, _, _ := strings.Cut(about, ".")
 			e.spared(p, a, what)
 		} else if strings.Contains(said, "exceed") && metav1.GetControllerOfNoCopy(p) == nil {
-			return a.because("it writes more to its node's disk than its own limits allow").
-				or("make it anew, without a limit of its disk",
+			return a.More("it writes more to its node's disk than its own limits allow").
+				Or("make it anew, without a limit of its disk",
 					"kubectl get pod %s -n %s -o yaml | sed -e '/^  nodeName:/d' -e '/ephemeral-storage:/d' -e '/sizeLimit:/d' | kubectl replace --force -f -",
 					p.Name, p.Namespace)
 		}
 		return e.anew(p, a)
 	case reason == "Preempting":
-		return e.anew(p, stuck("node %s ended it, to have room for a critical pod: %s", p.Spec.NodeName, said))
+		return e.anew(p, answer.Stuck("node %s ended it, to have room for a critical pod: %s", p.Spec.NodeName, said))
 	case reason == "DeadlineExceeded" && p.Spec.ActiveDeadlineSeconds != nil:
-		return e.anew(p, stuck("it was ended after %d seconds, its activeDeadlineSeconds", *p.Spec.ActiveDeadlineSeconds))
+		return e.anew(p, answer.Stuck("it was ended after %d seconds, its activeDeadlineSeconds", *p.Spec.ActiveDeadlineSeconds))
 	case reason == "NodeLost" || reason == "NodeShutdown" || reason == "Terminated":
-		return e.anew(p, stuck("it ended with its node %s: %s", p.Spec.NodeName, said))
+		return e.anew(p, answer.Stuck("it ended with its node %s: %s", p.Spec.NodeName, said))
 	case len(p.Status.ContainerStatuses) == 0 && reason != "":
-		return e.anew(p, stuck("node %s did not take it: %s: %s", p.Spec.NodeName, reason, said))
+		return e.anew(p, answer.Stuck("node %s did not take it: %s: %s", p.Spec.NodeName, reason, said))
 	}
 	if said == "" {
 		for _, s := range p.Status.ContainerStatuses {
@@ -46,8 +47,8 @@ func (e *explainer) failed(p *corev1.Pod) *Answer {
 			}
 		}
 	}
-	return stuck("it has failed for good: %s", strings.TrimSpace(p.Status.Reason+" "+said)).
-		or("read what it wrote", "kubectl logs %s -n %s", p.Name, p.Namespace)
+	return answer.Stuck("it has failed for good: %s", strings.TrimSpace(p.Status.Reason+" "+said)).
+		Or("read what it wrote", "kubectl logs %s -n %s", p.Name, p.Namespace)
 }
 
 // spared: what pods request is theirs, and who uses more than that goes first.
@@ -63,9 +64,9 @@ func (e *explainer) spared(p *corev1.Pod, a *Answer, what string) {
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
 		if q, asked := c.Resources.Requests[name]; !asked || q.IsZero() {
-			a.because("container %s requests no %s: pods that use more than they request are evicted first", c.Name, name)
+			a.More("container %s requests no %s: pods that use more than they request are evicted first", c.Name, name)
 			if metav1.GetControllerOfNoCopy(p) != nil {
-				a.or("have it request what it uses", "kubectl set resources %s -n %s -c %s --requests=%s=%s", e.Owner(p), p.Namespace, c.Name,
+				a.Or("have it request what it uses", "kubectl set resources %s -n %s -c %s --requests=%s=%s", e.Owner(p), p.Namespace, c.Name,
 					string(name), amount)
 			}
 			return
@@ -76,9 +77,9 @@ func (e *explainer) spared(p *corev1.Pod, a *Answer, what string) {
 // anew: what has ended does not start again. A controller makes another one; without one, somebody has to.
 func (e *explainer) anew(p *corev1.Pod, a *Answer) *Answer {
 	if metav1.GetControllerOfNoCopy(p) != nil {
-		return a.or("forget it; its controller makes another", "kubectl delete pod %s -n %s", p.Name, p.Namespace)
+		return a.Or("forget it; its controller makes another", "kubectl delete pod %s -n %s", p.Name, p.Namespace)
 	}
-	return a.or("make it anew, for any node", "kubectl get pod %s -n %s -o yaml | sed '/^  nodeName:/d' | kubectl replace --force -f -",
+	return a.Or("make it anew, for any node", "kubectl get pod %s -n %s -o yaml | sed '/^  nodeName:/d' | kubectl replace --force -f -",
 		p.Name, p.Namespace)
 }
 
@@ -109,17 +110,17 @@ func (e *explainer) gone(name string) *Answer {
 	if ev == nil || strings.HasPrefix(ev.Message, "Cancelling") {
 		return nil
 	}
-	a := stuck("it is gone: %s", e.Removal(ev, e.in))
+	a := answer.Stuck("it is gone: %s", e.Removal(ev, e.in))
 	for _, rs := range e.ReplicaSets {
 		if rs.Namespace == e.in && strings.HasPrefix(name, rs.Name+"-") {
 			owner := "replicaset/" + rs.Name
 			if of := metav1.GetControllerOfNoCopy(rs); of != nil {
 				owner = strings.ToLower(of.Kind) + "/" + of.Name
 			}
-			return a.or("see how the one does that was made in its place", "wasmplane why %s -n %s", owner, e.in)
+			return a.Or("see how the one does that was made in its place", "wasmplane why %s -n %s", owner, e.in)
 		}
 	}
-	return a.because("nothing makes it anew, unless a controller made it")
+	return a.More("nothing makes it anew, unless a controller made it")
 }
 
 // replaced tells of the last pod of a controller that somebody else removed: without that the one that waits would not be there.
@@ -155,16 +156,16 @@ func (e *explainer) outOfMemory(p *corev1.Pod, s *corev1.ContainerStatus) *Answe
 		}
 	}
 	if limit.IsZero() {
-		return stuck("container %s is ended for want of memory on its node (OOMKilled), %d times so far", s.Name, s.RestartCount).
-			or("read what it wrote before it ended", "kubectl logs %s -n %s -c %s --previous", p.Name, p.Namespace, s.Name)
+		return answer.Stuck("container %s is ended for want of memory on its node (OOMKilled), %d times so far", s.Name, s.RestartCount).
+			Or("read what it wrote before it ended", "kubectl logs %s -n %s -c %s --previous", p.Name, p.Namespace, s.Name)
 	}
 	more := limit.DeepCopy()
 	more.Add(limit)
-	a := stuck("container %s needs more memory than its limit of %s (OOMKilled), %d times so far", s.Name, limit.String(), s.RestartCount)
+	a := answer.Stuck("container %s needs more memory than its limit of %s (OOMKilled), %d times so far", s.Name, limit.String(), s.RestartCount)
 	if metav1.GetControllerOfNoCopy(p) != nil {
-		return a.or("raise the limit", "kubectl set resources %s -n %s -c %s --limits=memory=%s", e.Owner(p), p.Namespace, s.Name, more.String())
+		return a.Or("raise the limit", "kubectl set resources %s -n %s -c %s --limits=memory=%s", e.Owner(p), p.Namespace, s.Name, more.String())
 	}
-	return a.or("raise the limit",
+	return a.Or("raise the limit",
 		`kubectl patch pod %s -n %s --subresource resize -p '{"spec":{"containers":[{"name":"%s","resources":{"limits":{"memory":"%s"}}}]}}'`,
 		p.Name, p.Namespace, s.Name, more.String())
 }

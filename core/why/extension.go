@@ -13,6 +13,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
@@ -49,10 +50,10 @@ func (e *explainer) ingress(name string) *Answer {
 		}
 	}
 	if len(in.Status.LoadBalancer.Ingress) == 0 {
-		return stuck("nobody has taken it on: the controller of its class, %s, has written no address", class).
-			or("see whether such a controller runs; if not, install one", "kubectl get pods -A")
+		return answer.Stuck("nobody has taken it on: the controller of its class, %s, has written no address", class).
+			Or("see whether such a controller runs; if not, install one", "kubectl get pods -A")
 	}
-	return well("it has an address, and its backends have endpoints")
+	return answer.Well("it has an address, and its backends have endpoints")
 }
 
 // ingressClass is the class's controller, or what is wrong with the class.
@@ -67,15 +68,15 @@ func (e *explainer) ingressClass(in *networkingv1.Ingress) (controller string, a
 		}
 	}
 	if name != "" {
-		a = stuck("its class %s does not exist", name)
+		a = answer.Stuck("its class %s does not exist", name)
 	} else {
-		a = stuck("it names no class, and there is no default class: no controller takes it on")
+		a = answer.Stuck("it names no class, and there is no default class: no controller takes it on")
 	}
 	for _, c := range e.IngressClasses[:min(len(e.IngressClasses), 3)] {
-		a.or("use class "+c.Name, `kubectl patch ingress %s -n %s --type=merge -p '{"spec":{"ingressClassName":"%s"}}'`, in.Name, in.Namespace, c.Name)
+		a.Or("use class "+c.Name, `kubectl patch ingress %s -n %s --type=merge -p '{"spec":{"ingressClassName":"%s"}}'`, in.Name, in.Namespace, c.Name)
 	}
 	if len(e.IngressClasses) == 0 {
-		a.because("the cluster has no class at all: an ingress controller has to be installed, which brings one")
+		a.More("the cluster has no class at all: an ingress controller has to be installed, which brings one")
 	}
 	return "", a
 }
@@ -84,21 +85,21 @@ func (e *explainer) ingressClass(in *networkingv1.Ingress) (controller string, a
 func (e *explainer) backend(b *networkingv1.IngressServiceBackend) *Answer {
 	s, ok := facts.Find(e.Services, e.in, b.Name)
 	if !ok {
-		return stuck("its backend, service %s, does not exist", b.Name).
-			or("make the service; its pods have the label app="+b.Name, "kubectl create service clusterip %s -n %s --tcp=%d", b.Name, e.in,
+		return answer.Stuck("its backend, service %s, does not exist", b.Name).
+			Or("make the service; its pods have the label app="+b.Name, "kubectl create service clusterip %s -n %s --tcp=%d", b.Name, e.in,
 				cmp.Or(b.Port.Number, 80))
 	}
 	var ports []string
 	for _, p := range s.Spec.Ports {
 		if p.Port == b.Port.Number || p.Name != "" && p.Name == b.Port.Name {
 			if a := e.service(b.Name); !a.Well {
-				return a.of("its backend, service %s", b.Name)
+				return a.Of("its backend, service %s", b.Name)
 			}
 			return nil
 		}
 		ports = append(ports, fmt.Sprint(p.Port))
 	}
-	return stuck("its backend, service %s, has no port %s (its ports: %s)", b.Name, cmp.Or(b.Port.Name, fmt.Sprint(b.Port.Number)),
+	return answer.Stuck("its backend, service %s, has no port %s (its ports: %s)", b.Name, cmp.Or(b.Port.Name, fmt.Sprint(b.Port.Number)),
 		strings.Join(ports, ", "))
 }
 
@@ -115,24 +116,24 @@ func (e *explainer) definition(name string) *Answer {
 	names, established := state[apiextensionsv1.NamesAccepted], state[apiextensionsv1.Established]
 	switch {
 	case d.DeletionTimestamp != nil:
-		return stuck("it is being deleted, and objects of its kind remain: %s", state[apiextensionsv1.Terminating].Message).
-			or("see which remain, and what holds them", "kubectl get %s -A -o yaml", name)
+		return answer.Stuck("it is being deleted, and objects of its kind remain: %s", state[apiextensionsv1.Terminating].Message).
+			Or("see which remain, and what holds them", "kubectl get %s -A -o yaml", name)
 	case names.Status == apiextensionsv1.ConditionFalse:
-		return stuck("its objects are not served, as its names are taken: %s", names.Message).
-			or("see whose they are", "kubectl get crds")
+		return answer.Stuck("its objects are not served, as its names are taken: %s", names.Message).
+			Or("see whose they are", "kubectl get crds")
 	case established.Status != apiextensionsv1.ConditionTrue:
-		return stuck("its objects are not served yet: %s", cmp.Or(established.Message, "its controller has not looked at it"))
+		return answer.Stuck("its objects are not served yet: %s", cmp.Or(established.Message, "its controller has not looked at it"))
 	case state[apiextensionsv1.NonStructuralSchema].Status == apiextensionsv1.ConditionTrue:
-		return stuck("its schema is not structural: %s", state[apiextensionsv1.NonStructuralSchema].Message)
+		return answer.Stuck("its schema is not structural: %s", state[apiextensionsv1.NonStructuralSchema].Message)
 	}
 	if conv := d.Spec.Conversion; conv != nil && conv.Webhook != nil && conv.Webhook.ClientConfig != nil &&
 		conv.Webhook.ClientConfig.Service != nil {
 		s := conv.Webhook.ClientConfig.Service
 		if a := e.called(s.Namespace, s.Name, s.Port); a != nil {
-			return a.of("its versions cannot be converted")
+			return a.Of("its versions cannot be converted")
 		}
 	}
-	return well("its objects are served")
+	return answer.Well("its objects are served")
 }
 
 // apiService: why a part of the API is not available.
@@ -146,23 +147,23 @@ func (e *explainer) apiService(name string) *Answer {
 
 func (e *explainer) explainAPI(api *apiregistrationv1.APIService) *Answer {
 	if api.Spec.Service == nil {
-		return well("this server serves it")
+		return answer.Well("this server serves it")
 	}
 	i := slices.IndexFunc(api.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
 		return c.Type == apiregistrationv1.Available
 	})
 	if i >= 0 && api.Status.Conditions[i].Status == apiregistrationv1.ConditionTrue {
-		return well("it is available")
+		return answer.Well("it is available")
 	}
 	said := "nobody has looked yet"
 	if i >= 0 {
 		said = api.Status.Conditions[i].Reason + ": " + api.Status.Conditions[i].Message
 	}
-	a := stuck("it is not available: %s", said)
+	a := answer.Stuck("it is not available: %s", said)
 	if called := e.called(api.Spec.Service.Namespace, api.Spec.Service.Name, api.Spec.Service.Port); called != nil {
-		a = called.of("it is not available").because("%s", said)
+		a = called.Of("it is not available").More("%s", said)
 	}
-	return a.or("if nobody is to serve it any more, take it out", "kubectl delete apiservice %s", api.Name)
+	return a.Or("if nobody is to serve it any more, take it out", "kubectl delete apiservice %s", api.Name)
 }
 
 // called is why a Service that the API server calls does not answer; nil = it has endpoints, or its namespace
@@ -173,7 +174,7 @@ func (e *explainer) called(namespace, name string, port *int32) *Answer {
 	case !ok && slices.ContainsFunc(e.Unread, func(u string) bool { return strings.HasPrefix(u, "what services") }):
 		return nil
 	case !ok:
-		return stuck("service %s/%s does not exist", namespace, name)
+		return answer.Stuck("service %s/%s does not exist", namespace, name)
 	}
 	want := int32(443)
 	if port != nil {
@@ -185,13 +186,13 @@ func (e *explainer) called(namespace, name string, port *int32) *Answer {
 			there := *e
 			there.in = namespace
 			if a := there.service(name); !a.Well {
-				return a.of("service %s/%s", namespace, name)
+				return a.Of("service %s/%s", namespace, name)
 			}
 			return nil
 		}
 		ports = append(ports, fmt.Sprint(p.Port))
 	}
-	return stuck("service %s/%s has no port %d (its ports: %s)", namespace, name, want, strings.Join(ports, ", "))
+	return answer.Stuck("service %s/%s has no port %d (its ports: %s)", namespace, name, want, strings.Join(ports, ", "))
 }
 
 func (e *explainer) validatingWebhook(name string) *Answer {
@@ -226,14 +227,14 @@ func (e *explainer) webhooks(kind, name string) *Answer {
 			continue
 		}
 		if !w.Fails {
-			return a.of("webhook %s is passed over (failurePolicy: Ignore)", w.Name)
+			return a.Of("webhook %s is passed over (failurePolicy: Ignore)", w.Name)
 		}
-		a.of("webhook %s cannot be asked, and so %s is refused (failurePolicy: Fail)", w.Name, covered(w.Rules))
-		return a.or("let what it would judge through while it cannot be asked",
+		a.Of("webhook %s cannot be asked, and so %s is refused (failurePolicy: Fail)", w.Name, covered(w.Rules))
+		return a.Or("let what it would judge through while it cannot be asked",
 			`kubectl patch %s %s --type=json -p '[{"op":"replace","path":"/webhooks/%d/failurePolicy","value":"Ignore"}]'`, kind, name, i).
-			or("take it out", "kubectl delete %s %s", kind, name)
+			Or("take it out", "kubectl delete %s %s", kind, name)
 	}
-	a := well("the services of its webhooks have endpoints")
+	a := answer.Well("the services of its webhooks have endpoints")
 	if !known {
 		a.Unknown = append(a.Unknown, "whether webhooks answer that are called by URL, or in further namespaces")
 	}
@@ -262,32 +263,32 @@ func (e *explainer) refusedBy(message string) *Answer {
 		return text, ok && closed
 	}
 	if name, ok := between(`failed calling webhook "`, `"`); ok {
-		a := stuck("webhook %s cannot be asked, and so its pods are refused: %s", name, message)
+		a := answer.Stuck("webhook %s cannot be asked, and so its pods are refused: %s", name, message)
 		for _, kind := range []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration"} {
 			for _, config := range e.Configurations(kind) {
 				if slices.ContainsFunc(e.Webhooks(kind, config), func(w facts.Webhook) bool { return w.Name == name }) {
-					a.or("see why it cannot be asked", "wasmplane why %s/%s", kind, config)
+					a.Or("see why it cannot be asked", "wasmplane why %s/%s", kind, config)
 				}
 			}
 		}
-		return a.or("see which webhooks there are", "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations")
+		return a.Or("see which webhooks there are", "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations")
 	}
 	if name, ok := between(`admission webhook "`, `" denied the request`); ok {
-		return stuck("webhook %s refuses its pods: %s", name, message)
+		return answer.Stuck("webhook %s refuses its pods: %s", name, message)
 	}
 	if name, ok := between("ValidatingAdmissionPolicy '", "'"); ok {
 		binding, _ := between("with binding '", "'")
-		return stuck("policy %s refuses its pods: %s", name, message).
-			or("read the policy", "kubectl get validatingadmissionpolicy %s -o yaml", name).
-			or("if it should not hold here, take its binding out", "kubectl delete validatingadmissionpolicybinding %s", binding)
+		return answer.Stuck("policy %s refuses its pods: %s", name, message).
+			Or("read the policy", "kubectl get validatingadmissionpolicy %s -o yaml", name).
+			Or("if it should not hold here, take its binding out", "kubectl delete validatingadmissionpolicybinding %s", binding)
 	}
 	if name, ok := between(`plugin "`, `" denied the request`); ok && !strings.Contains(message, `admission plugin "`) {
-		return stuck("plugin %s refuses its pods: %s", name, message).
-			or("see which plugins there are", "wasmplane plugin list")
+		return answer.Stuck("plugin %s refuses its pods: %s", name, message).
+			Or("see which plugins there are", "wasmplane plugin list")
 	}
 	if level, ok := between(`violates PodSecurity "`, `"`); ok {
-		return stuck("the namespace allows only pods of the Pod Security level %s: %s", level, message).
-			or("allow all pods there", "kubectl label namespace %s pod-security.kubernetes.io/enforce=privileged --overwrite", e.in)
+		return answer.Stuck("the namespace allows only pods of the Pod Security level %s: %s", level, message).
+			Or("allow all pods there", "kubectl label namespace %s pod-security.kubernetes.io/enforce=privileged --overwrite", e.in)
 	}
 	return nil
 }

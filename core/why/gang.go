@@ -9,6 +9,7 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/gang"
+	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
 	"github.com/wasmplane/wasmplane/core/why/trial"
 )
@@ -24,9 +25,9 @@ func (e *explainer) podGroup(name string) *Answer {
 	case len(waiting) > 0:
 		return e.explainPod(waiting[0])
 	case len(placed) == 0:
-		return stuck("it has no pods: none names it in spec.schedulingGroup.podGroupName")
+		return answer.Stuck("it has no pods: none names it in spec.schedulingGroup.podGroupName")
 	}
-	return well("all of its %d pods have nodes", len(placed))
+	return answer.Well("all of its %d pods have nodes", len(placed))
 }
 
 // membersOf a group: those without a node, and those with one.
@@ -53,8 +54,8 @@ func (e *explainer) gang(p *corev1.Pod, scheduled corev1.PodCondition) *Answer {
 	}
 	g, ok := facts.Find(e.Groups, key.Namespace, key.Name)
 	if !ok {
-		return stuck("the pod group %s that it names does not exist", key.Name).
-			or("see which ones there are", "kubectl get podgroups -n %s", key.Namespace)
+		return answer.Stuck("the pod group %s that it names does not exist", key.Name).
+			Or("see which ones there are", "kubectl get podgroups -n %s", key.Namespace)
 	}
 	policy := g.Spec.SchedulingPolicy.Gang
 	if policy == nil {
@@ -63,17 +64,17 @@ func (e *explainer) gang(p *corev1.Pod, scheduled corev1.PodCondition) *Answer {
 	need := int(policy.MinCount)
 	waiting, placed := e.membersOf(g)
 	fewer := func(a *Answer, n int, tried bool) *Answer {
-		a.or("let the gang begin with fewer pods",
+		a.Or("let the gang begin with fewer pods",
 			`kubectl patch podgroup %s -n %s --type=merge -p '{"spec":{"schedulingPolicy":{"gang":{"minCount":%d}}}}'`, g.Name, g.Namespace, n)
 		a.Changes[len(a.Changes)-1].Tried = tried
 		return a
 	}
 	if have := len(waiting) + len(placed); have < need {
-		return fewer(stuck("its gang %s needs %d pods, and %d exist", g.Name, need, have), have, false)
+		return fewer(answer.Stuck("its gang %s needs %d pods, and %d exist", g.Name, need, have), have, false)
 	}
-	a := stuck("its gang %s does not fit: %s", g.Name, strings.TrimSuffix(scheduled.Message, "."))
+	a := answer.Stuck("its gang %s does not fit: %s", g.Name, strings.TrimSuffix(scheduled.Message, "."))
 	if scheduled.Message == "" {
-		a = stuck("its gang %s has not been scheduled yet, and nothing says why", g.Name)
+		a = answer.Stuck("its gang %s has not been scheduled yet, and nothing says why", g.Name)
 	}
 	if e.Partial || g.Spec.SchedulingConstraints != nil {
 		a.Unknown = append(a.Unknown, "what would let the gang in: that takes all nodes and pods, and a gang without a topology")
@@ -87,7 +88,7 @@ func (e *explainer) gang(p *corev1.Pod, scheduled corev1.PodCondition) *Answer {
 	plan := t.Gang(waiting, max(1, need-len(placed)))
 	switch {
 	case plan.Placed:
-		return stuck("its gang %s has not been scheduled yet; %d nodes would take it", g.Name, len(plan.Nodes))
+		return answer.Stuck("its gang %s has not been scheduled yet; %d nodes would take it", g.Name, len(plan.Nodes))
 	case len(placed)+plan.Fit > 0:
 		fewer(a, len(placed)+plan.Fit, true)
 	}
@@ -95,5 +96,5 @@ func (e *explainer) gang(p *corev1.Pod, scheduled corev1.PodCondition) *Answer {
 		alone := e.tried(t, waiting[plan.Failed], scheduled)
 		a.Refused, a.Changes = alone.Refused, append(a.Changes, alone.Changes...)
 	}
-	return a.or("join one more machine", "wasmplane token create")
+	return a.Or("join one more machine", "wasmplane token create")
 }

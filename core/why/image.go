@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/why/answer"
 )
 
 // imageReasons are the reasons of a container that waits for its image (upstream: pkg/kubelet/images/types.go).
@@ -28,12 +30,12 @@ func (e *explainer) image(p *corev1.Pod, s *corev1.ContainerStatus) *Answer {
 	if !slices.Contains(imageReasons, w.Reason) {
 		return nil
 	}
-	a := stuck("image %s of container %s cannot be pulled (%s)", s.Image, s.Name, w.Reason)
+	a := answer.Stuck("image %s of container %s cannot be pulled (%s)", s.Image, s.Name, w.Reason)
 	if w.Message != "" {
-		a.because("%s", w.Message)
+		a.More("%s", w.Message)
 	}
 	carry := func() {
-		a.or("carry it to node "+p.Spec.NodeName+" in a file, and import it there", "wasmplane image import FILE")
+		a.Or("carry it to node "+p.Spec.NodeName+" in a file, and import it there", "wasmplane image import FILE")
 	}
 	switch {
 	case w.Reason == "ErrImageNeverPull":
@@ -46,8 +48,8 @@ func (e *explainer) image(p *corev1.Pod, s *corev1.ContainerStatus) *Answer {
 		carry()
 	case unauthorized.MatchString(w.Message):
 		a.Cause = "image " + s.Image + " of container " + s.Name + " cannot be pulled: its registry refuses to give it, or has none of that name"
-		a.or("say who asks, and name the secret in imagePullSecrets of the pod or its account",
+		a.Or("say who asks, and name the secret in imagePullSecrets of the pod or its account",
 			"kubectl create secret docker-registry NAME -n %s --docker-server=REGISTRY --docker-username=USER --docker-password=PASSWORD", p.Namespace)
 	}
-	return a.or("name an image that there is", "kubectl set image %s %s=IMAGE -n %s", e.Owner(p), s.Name, p.Namespace)
+	return a.Or("name an image that there is", "kubectl set image %s %s=IMAGE -n %s", e.Owner(p), s.Name, p.Namespace)
 }

@@ -10,7 +10,9 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/netrules"
 )
 
 func (e *explainer) claim(name string) *Answer {
@@ -30,11 +32,11 @@ func (e *explainer) podClaims(p *corev1.Pod) *Answer {
 		name := v.PersistentVolumeClaim.ClaimName
 		c, ok := facts.Find(e.Claims, p.Namespace, name)
 		if !ok {
-			return stuck("its volume claim %s does not exist", name).
-				or("make the claim", `echo '{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"%s"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}' | kubectl create -n %s -f -`, name, p.Namespace)
+			return answer.Stuck("its volume claim %s does not exist", name).
+				Or("make the claim", `echo '{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"%s"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}' | kubectl create -n %s -f -`, name, p.Namespace)
 		}
 		if a := e.explainClaim(c); !a.Well && !e.waitsForConsumer(c) {
-			return a.of("its volume claim %s is not bound", name)
+			return a.Of("its volume claim %s is not bound", name)
 		}
 	}
 	return nil
@@ -57,40 +59,40 @@ func (e *explainer) explainClaim(c *corev1.PersistentVolumeClaim) *Answer {
 	name, class := e.class(c)
 	switch {
 	case c.DeletionTimestamp != nil:
-		return stuck("it is being deleted and waits until no pod uses it (finalizers %s)", strings.Join(c.Finalizers, ", "))
+		return answer.Stuck("it is being deleted and waits until no pod uses it (finalizers %s)", strings.Join(c.Finalizers, ", "))
 	case c.Status.Phase == corev1.ClaimBound:
-		return well("it is bound to volume %s", c.Spec.VolumeName)
+		return answer.Well("it is bound to volume %s", c.Spec.VolumeName)
 	case c.Status.Phase == corev1.ClaimLost:
-		return stuck("volume %s, to which it was bound, does not exist any more; what was in it is lost", c.Spec.VolumeName)
+		return answer.Stuck("volume %s, to which it was bound, does not exist any more; what was in it is lost", c.Spec.VolumeName)
 	case c.Spec.StorageClassName == nil:
-		return e.anotherClass(c, stuck("it names no storage class, and the cluster had no default one when it was made"))
+		return e.anotherClass(c, answer.Stuck("it names no storage class, and the cluster had no default one when it was made"))
 	case name != "" && class == nil:
-		return e.anotherClass(c, stuck("its storage class %q does not exist", name))
+		return e.anotherClass(c, answer.Stuck("its storage class %q does not exist", name))
 	case class != nil && e.waitsForConsumer(c):
 		for _, p := range e.Pods {
 			for _, v := range p.Spec.Volumes {
 				if p.Namespace == c.Namespace && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Name {
-					return stuck("it is bound when pod %s, which uses it, has a node", p.Name).or("ask why that has none", "wasmplane why pod/%s -n %s",
+					return answer.Stuck("it is bound when pod %s, which uses it, has a node", p.Name).Or("ask why that has none", "wasmplane why pod/%s -n %s",
 						p.Name, p.Namespace)
 				}
 			}
 		}
-		return stuck("it waits for the first pod that uses it: class %s binds then", name)
+		return answer.Stuck("it waits for the first pod that uses it: class %s binds then", name)
 	}
 	if ev := e.Last("PersistentVolumeClaim", c.Namespace, c.Name, "ProvisioningFailed"); ev != nil {
-		return stuck("no volume could be made for it: %s", ev.Message)
+		return answer.Stuck("no volume could be made for it: %s", ev.Message)
 	}
 	if class != nil && class.Provisioner != "kubernetes.io/no-provisioner" {
-		return stuck("it waits for %s to make a volume; if no such provisioner runs, nobody will", class.Provisioner)
+		return answer.Stuck("it waits for %s to make a volume; if no such provisioner runs, nobody will", class.Provisioner)
 	}
 	want := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	return stuck("no volume of class %q that is free has %s and the access modes %s", name, want.String(), facts.Modes(c))
+	return answer.Stuck("no volume of class %q that is free has %s and the access modes %s", name, want.String(), facts.Modes(c))
 }
 
 // anotherClass suggests to make the claim anew with a class that there is.
 func (e *explainer) anotherClass(c *corev1.PersistentVolumeClaim, a *Answer) *Answer {
 	if len(e.Classes) == 0 {
-		return a.because("the cluster has no storage class at all")
+		return a.More("the cluster has no storage class at all")
 	}
 	class := slices.MinFunc(e.Classes, func(a, b *storagev1.StorageClass) int {
 		if def := "storageclass.kubernetes.io/is-default-class"; a.Annotations[def] != b.Annotations[def] {
@@ -102,7 +104,7 @@ func (e *explainer) anotherClass(c *corev1.PersistentVolumeClaim, a *Answer) *An
 	if c.Spec.StorageClassName == nil {
 		how = `kubectl patch pvc %s -n %s --type=merge -p '{"spec":{"storageClassName":"%s"}}'`
 	}
-	return a.or("make it of class "+class.Name, how, c.Name, c.Namespace, class.Name)
+	return a.Or("make it of class "+class.Name, how, c.Name, c.Namespace, class.Name)
 }
 
 func (e *explainer) namespace(name string) *Answer {
@@ -111,29 +113,29 @@ func (e *explainer) namespace(name string) *Answer {
 		return nil
 	}
 	if ns.DeletionTimestamp == nil {
-		return well("it is there, and is not being deleted")
+		return answer.Well("it is there, and is not being deleted")
 	}
 	if len(e.Held) > 0 {
 		h := e.Held[0]
-		a := stuck("it is being deleted, and %s %s waits for whoever set its finalizers %s", h.Resource, h.Name, strings.Join(h.Finalizers, ", "))
+		a := answer.Stuck("it is being deleted, and %s %s waits for whoever set its finalizers %s", h.Resource, h.Name, strings.Join(h.Finalizers, ", "))
 		if len(e.Held) > 1 {
-			a.because("%d objects in all are held", len(e.Held))
+			a.More("%d objects in all are held", len(e.Held))
 		}
 		for _, h := range e.Held[:min(len(e.Held), 10)] {
-			a.or("take the finalizers off, if nobody is there to do it",
+			a.Or("take the finalizers off, if nobody is there to do it",
 				`kubectl patch %s %s -n %s --type=merge -p '{"metadata":{"finalizers":null}}'`, h.Resource, h.Name, name)
 		}
 		return a
 	}
 	for _, c := range ns.Status.Conditions {
 		if c.Status == corev1.ConditionTrue {
-			return stuck("it is being deleted: %s", c.Message)
+			return answer.Stuck("it is being deleted: %s", c.Message)
 		}
 	}
 	if len(ns.Spec.Finalizers) > 0 {
-		return stuck("it is being deleted; what is in it goes first")
+		return answer.Stuck("it is being deleted; what is in it goes first")
 	}
-	return stuck("it is empty, and waits for whoever set its finalizers %s", strings.Join(ns.Finalizers, ", "))
+	return answer.Stuck("it is empty, and waits for whoever set its finalizers %s", strings.Join(ns.Finalizers, ", "))
 }
 
 func (e *explainer) node(name string) *Answer {
@@ -152,14 +154,14 @@ func (e *explainer) explainNode(n *corev1.Node) *Answer {
 	ready := facts.NodeCondition(n, corev1.NodeReady)
 	switch ready.Status {
 	case corev1.ConditionUnknown:
-		return e.before(n, stuck("nothing has been heard of it since %s: its agent does not run, or does not reach the API", e.heard(n, ready))).
-			or("on that machine, ask how its agent is", "wasmplane status").or("start it there", "wasmplane agent").
-			or("if the machine will not come back, take it out", "wasmplane node remove %s", n.Name)
+		return e.before(n, answer.Stuck("nothing has been heard of it since %s: its agent does not run, or does not reach the API", e.heard(n, ready))).
+			Or("on that machine, ask how its agent is", "wasmplane status").Or("start it there", "wasmplane agent").
+			Or("if the machine will not come back, take it out", "wasmplane node remove %s", n.Name)
 	case corev1.ConditionFalse:
-		return e.before(n, stuck("its agent says that it is not ready: %s", strings.TrimSpace(ready.Reason+": "+ready.Message)))
+		return e.before(n, answer.Stuck("its agent says that it is not ready: %s", strings.TrimSpace(ready.Reason+": "+ready.Message)))
 	case "":
-		return stuck("its agent has never reported: it has only just joined, or somebody made the Node by hand").
-			or("take it out, if there is no such machine", "kubectl delete node %s", n.Name)
+		return answer.Stuck("its agent has never reported: it has only just joined, or somebody made the Node by hand").
+			Or("take it out, if there is no such machine", "kubectl delete node %s", n.Name)
 	case corev1.ConditionTrue:
 	}
 	for _, t := range []corev1.NodeConditionType{
@@ -167,13 +169,13 @@ func (e *explainer) explainNode(n *corev1.Node) *Answer {
 		corev1.NodeNetworkUnavailable,
 	} {
 		if c := facts.NodeCondition(n, t); c.Status == corev1.ConditionTrue {
-			return stuck("it is ready, and takes no new pods: %s: %s", t, c.Message)
+			return answer.Stuck("it is ready, and takes no new pods: %s: %s", t, c.Message)
 		}
 	}
 	if n.Spec.Unschedulable {
-		return stuck("it is ready, and takes no new pods: it is cordoned").or("use it again", "kubectl uncordon %s", n.Name)
+		return answer.Stuck("it is ready, and takes no new pods: it is cordoned").Or("use it again", "kubectl uncordon %s", n.Name)
 	}
-	return well("it is ready")
+	return answer.Well("it is ready")
 }
 
 // heard is when a node gave its last sign of life.
@@ -196,7 +198,15 @@ func (e *explainer) before(n *corev1.Node, a *Answer) *Answer {
 		}
 	}
 	if last != nil {
-		a.because("the last event about it: %s: %s", last.Reason, last.Message)
+		a.More("the last event about it: %s: %s", last.Reason, last.Message)
 	}
 	return a
+}
+
+func (e *explainer) networkPolicy(name string) *Answer {
+	return netrules.Rules{Cluster: e.Cluster}.Policy(e.in, name)
+}
+
+func (e *explainer) clusterPolicy(name string) *Answer {
+	return netrules.Rules{Cluster: e.Cluster}.ClusterPolicy(name)
 }

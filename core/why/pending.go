@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/native/nodefeatures"
+	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
 	"github.com/wasmplane/wasmplane/core/why/trial"
 )
@@ -25,8 +26,8 @@ func (e *explainer) pending(p *corev1.Pod) *Answer {
 		for _, g := range p.Spec.SchedulingGates {
 			gates = append(gates, g.Name)
 		}
-		return stuck("it is held back by its scheduling gates %s, until whoever set them takes them off", strings.Join(gates, ", ")).
-			or("take the gates off", `kubectl patch pod %s -n %s --type=json -p '[{"op":"remove","path":"/spec/schedulingGates"}]'`, p.Name, p.Namespace)
+		return answer.Stuck("it is held back by its scheduling gates %s, until whoever set them takes them off", strings.Join(gates, ", ")).
+			Or("take the gates off", `kubectl patch pod %s -n %s --type=json -p '[{"op":"remove","path":"/spec/schedulingGates"}]'`, p.Name, p.Namespace)
 	}
 	if a := e.podClaims(p); a != nil {
 		return a
@@ -46,9 +47,9 @@ func (e *explainer) pending(p *corev1.Pod) *Answer {
 		return a
 	}
 	if e.Partial {
-		a := stuck("no node takes it, says the scheduler: %s", strings.TrimSuffix(scheduled.Message, "."))
+		a := answer.Stuck("no node takes it, says the scheduler: %s", strings.TrimSuffix(scheduled.Message, "."))
 		if scheduled.Message == "" {
-			a = stuck("it has not been scheduled yet, and nothing says why")
+			a = answer.Stuck("it has not been scheduled yet, and nothing says why")
 		}
 		a.Unknown = append(a.Unknown, "what would let it in: that takes all nodes and pods")
 		return a
@@ -58,7 +59,7 @@ func (e *explainer) pending(p *corev1.Pod) *Answer {
 		return e.nobodysPod(p)
 	}
 	if err != nil {
-		a := stuck("it has no node: %s", scheduled.Message)
+		a := answer.Stuck("it has no node: %s", scheduled.Message)
 		a.Unknown = append(a.Unknown, "what would let it in: "+err.Error())
 		return a
 	}
@@ -67,9 +68,9 @@ func (e *explainer) pending(p *corev1.Pod) *Answer {
 
 // nobodysPod asks for a scheduler that there is not.
 func (e *explainer) nobodysPod(p *corev1.Pod) *Answer {
-	a := stuck("no scheduler has looked at it: it asks for the scheduler %q, and none of that name answers", p.Spec.SchedulerName)
+	a := answer.Stuck("no scheduler has looked at it: it asks for the scheduler %q, and none of that name answers", p.Spec.SchedulerName)
 	if metav1.GetControllerOfNoCopy(p) == nil {
-		a.or("make it anew for the default scheduler", "kubectl get pod %s -n %s -o yaml | sed '/schedulerName:/d' | kubectl replace --force -f -", p.Name, p.Namespace)
+		a.Or("make it anew for the default scheduler", "kubectl get pod %s -n %s -o yaml | sed '/schedulerName:/d' | kubectl replace --force -f -", p.Name, p.Namespace)
 	}
 	return a
 }
@@ -77,31 +78,31 @@ func (e *explainer) nobodysPod(p *corev1.Pod) *Answer {
 // tried is what the scheduler would decide now, and after which change it would decide otherwise.
 func (e *explainer) tried(t *trial.Trial, p *corev1.Pod, scheduled corev1.PodCondition) *Answer {
 	if len(e.Nodes) == 0 {
-		return stuck("there is no node in the cluster").
-			or("join a machine", "wasmplane token create")
+		return answer.Stuck("there is no node in the cluster").
+			Or("join a machine", "wasmplane token create")
 	}
 	if st := t.Gate(p); st != nil {
-		return stuck("plugin %s does not let it be tried yet: %s", st.Plugin, st.Joined())
+		return answer.Stuck("plugin %s does not let it be tried yet: %s", st.Plugin, st.Joined())
 	}
 	d := t.Decide(p)
 	switch {
 	case e.ctx.Err() != nil:
-		a := stuck("it has no node: %s", cmp.Or(scheduled.Message, "nothing says why"))
+		a := answer.Stuck("it has no node: %s", cmp.Or(scheduled.Message, "nothing says why"))
 		a.Unknown = append(a.Unknown, "why no node takes it, and what would let it in: the time for one question ended before the scheduler had decided")
 		return a
 	case d.Node != "" && e.whole():
-		return stuck("it has not been scheduled yet; node %s would take it now", d.Node)
+		return answer.Stuck("it has not been scheduled yet; node %s would take it now", d.Node)
 	case d.Node != "":
 		return e.notNative(p, d.Node, scheduled)
 	case d.Fatal() != nil:
-		return stuck("a plugin of the scheduler fails: %s", d.Fatal().Joined())
+		return answer.Stuck("a plugin of the scheduler fails: %s", d.Fatal().Joined())
 	}
 	refused := t.Refusals(d)
 	if len(refused) == 0 {
-		return stuck("no node is looked at: %s", strings.TrimSuffix(d.Message(), "."))
+		return answer.Stuck("no node is looked at: %s", strings.TrimSuffix(d.Message(), "."))
 	}
 	first := refused[0]
-	a := stuck("no node takes it: %s on %d of %d nodes (%s)", first.Reason, len(first.Nodes), len(e.Nodes), first.Plugin)
+	a := answer.Stuck("no node takes it: %s on %d of %d nodes (%s)", first.Reason, len(first.Nodes), len(e.Nodes), first.Plugin)
 	a.Refused = refused
 	for _, r := range refused[1:] {
 		a.Cause += fmt.Sprintf(", %s on %d (%s)", r.Reason, len(r.Nodes), r.Plugin)
@@ -109,7 +110,7 @@ func (e *explainer) tried(t *trial.Trial, p *corev1.Pod, scheduled corev1.PodCon
 	e.lackedFeatures(a, p)
 	sentence, kept := t.Preemption()
 	if a.Preemption = kept; sentence != "" {
-		a.because("%s", sentence)
+		a.More("%s", sentence)
 	}
 	a.Changes = t.Changes(p, d)
 	switch {
@@ -137,7 +138,7 @@ func (e *explainer) lackedFeatures(a *Answer, p *corev1.Pod) {
 			break
 		}
 	}
-	a.because("its spec needs a kubelet with %s; %s", strings.Join(needs, ", "), has)
+	a.More("its spec needs a kubelet with %s; %s", strings.Join(needs, ", "), has)
 }
 
 // whole says whether every plugin of the scheduler is asked in a trial.
@@ -146,21 +147,21 @@ func (e *explainer) whole() bool { return e.Profiles != nil && len(e.Untried) ==
 // notNative: the native filters leave the pod a node, and yet it has none.
 func (e *explainer) notNative(p *corev1.Pod, node string, scheduled corev1.PodCondition) *Answer {
 	if scheduled.Status != corev1.ConditionFalse {
-		return stuck("it has not been scheduled yet; node %s would take it", node)
+		return answer.Stuck("it has not been scheduled yet; node %s would take it", node)
 	}
 	var a *Answer
 	for _, reason := range slices.Sorted(maps.Keys(e.Refusals)) {
 		if plugin := e.Refusals[reason]; strings.Contains(scheduled.Message, reason) {
-			a = stuck("plugin %s refuses it: %s", plugin, reason)
-			a.or("see what the plugin said of which node", "wasmplane trace pod/%s -n %s", p.Name, p.Namespace)
+			a = answer.Stuck("plugin %s refuses it: %s", plugin, reason)
+			a.Or("see what the plugin said of which node", "wasmplane trace pod/%s -n %s", p.Name, p.Namespace)
 			break
 		}
 	}
 	if a == nil {
-		a = stuck("the scheduler refused it when it last tried: %s", strings.TrimSuffix(scheduled.Message, "."))
-		a.or("see which plugin said what of which node", "wasmplane trace pod/%s -n %s", p.Name, p.Namespace)
+		a = answer.Stuck("the scheduler refused it when it last tried: %s", strings.TrimSuffix(scheduled.Message, "."))
+		a.Or("see which plugin said what of which node", "wasmplane trace pod/%s -n %s", p.Name, p.Namespace)
 	}
-	a.because("the other filters would let it onto node %s", node)
+	a.More("the other filters would let it onto node %s", node)
 	unasked := "a plugin in Wasm: it runs in the scheduler, not here"
 	if len(e.Untried) > 0 {
 		unasked = strings.Join(e.Untried, ", ") + ", whose ABI allows no trials"
@@ -185,10 +186,10 @@ func (e *explainer) promised(p *corev1.Pod) *Answer {
 		return nil
 	}
 	o := going[0]
-	a := stuck("it gets node %s as soon as pods that are less important have left it: %s/%s has until %s", node, o.Namespace, o.Name,
-		o.DeletionTimestamp.UTC().Format("15:04:05")).publicly("it gets node %s as soon as pods that are less important have left it", node)
+	a := answer.Stuck("it gets node %s as soon as pods that are less important have left it: %s/%s has until %s", node, o.Namespace, o.Name,
+		o.DeletionTimestamp.UTC().Format("15:04:05")).Publicly("it gets node %s as soon as pods that are less important have left it", node)
 	for _, o := range going[:min(len(going), 5)] {
-		a.or("forget pod "+o.Name+" now; its containers may still run", "kubectl delete pod %s -n %s --grace-period=0 --force", o.Name,
+		a.Or("forget pod "+o.Name+" now; its containers may still run", "kubectl delete pod %s -n %s --grace-period=0 --force", o.Name,
 			o.Namespace)
 	}
 	return a

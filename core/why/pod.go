@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
@@ -25,7 +26,7 @@ func (e *explainer) explainPod(p *corev1.Pod) *Answer {
 	case p.DeletionTimestamp != nil:
 		return e.ending(p)
 	case p.Status.Phase == corev1.PodSucceeded:
-		return well("it has ended, successfully")
+		return answer.Well("it has ended, successfully")
 	case p.Status.Phase == corev1.PodFailed:
 		return e.failed(p)
 	case p.Spec.NodeName == "":
@@ -38,7 +39,7 @@ func (e *explainer) explainPod(p *corev1.Pod) *Answer {
 		return a
 	}
 	if condition(p, corev1.PodReady).Status == corev1.ConditionTrue {
-		return well("it runs and is ready, on node %s", p.Spec.NodeName)
+		return answer.Well("it runs and is ready, on node %s", p.Spec.NodeName)
 	}
 	return e.unready(p)
 }
@@ -55,16 +56,16 @@ func condition(p *corev1.Pod, t corev1.PodConditionType) corev1.PodCondition {
 // ending: a pod that is deleted and still there.
 func (e *explainer) ending(p *corev1.Pod) *Answer {
 	if len(p.Finalizers) > 0 {
-		return stuck("it is being deleted and waits for whoever set its finalizers %s", strings.Join(p.Finalizers, ", ")).
-			or("take the finalizers off, if nobody is there to do it",
+		return answer.Stuck("it is being deleted and waits for whoever set its finalizers %s", strings.Join(p.Finalizers, ", ")).
+			Or("take the finalizers off, if nobody is there to do it",
 				`kubectl patch pod %s -n %s --type=merge -p '{"metadata":{"finalizers":null}}'`, p.Name, p.Namespace)
 	}
-	a := stuck("it is being deleted%s; node %s has until %s to stop it", e.disrupted(p), p.Spec.NodeName,
+	a := answer.Stuck("it is being deleted%s; node %s has until %s to stop it", e.disrupted(p), p.Spec.NodeName,
 		p.DeletionTimestamp.UTC().Format("15:04:05"))
 	if n := e.onNode(p); n != nil {
-		a = n.of("it is being deleted, and its node cannot confirm that it has stopped")
+		a = n.Of("it is being deleted, and its node cannot confirm that it has stopped")
 	}
-	return a.or("forget it now; its containers may still run", "kubectl delete pod %s -n %s --grace-period=0 --force", p.Name, p.Namespace)
+	return a.Or("forget it now; its containers may still run", "kubectl delete pod %s -n %s --grace-period=0 --force", p.Name, p.Namespace)
 }
 
 // onNode is what is wrong with the pod's node; nil = nothing.
@@ -74,11 +75,11 @@ func (e *explainer) onNode(p *corev1.Pod) *Answer {
 	}
 	n, ok := facts.Find(e.Nodes, "", p.Spec.NodeName)
 	if !ok {
-		return stuck("node %s, to which it is bound, does not exist", p.Spec.NodeName).
-			or("delete it, so that its controller makes another", "kubectl delete pod %s -n %s --grace-period=0 --force", p.Name, p.Namespace)
+		return answer.Stuck("node %s, to which it is bound, does not exist", p.Spec.NodeName).
+			Or("delete it, so that its controller makes another", "kubectl delete pod %s -n %s --grace-period=0 --force", p.Name, p.Namespace)
 	}
 	if a := e.explainNode(n); !a.Well && !nodeReady(n) {
-		return a.of("its node %s is not ready", n.Name).publicly("its node %s is not ready", n.Name)
+		return a.Of("its node %s is not ready", n.Name).Publicly("its node %s is not ready", n.Name)
 	}
 	return nil
 }
@@ -95,7 +96,7 @@ func (e *explainer) containers(p *corev1.Pod) *Answer {
 	if len(p.Status.ContainerStatuses) == 0 {
 		if ev := e.Last("Pod", p.Namespace, p.Name, "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox",
 			"FailedCreatePodContainer"); ev != nil {
-			return e.missing(p, stuck("node %s cannot prepare it: %s", p.Spec.NodeName, ev.Message), ev.Message)
+			return e.missing(p, answer.Stuck("node %s cannot prepare it: %s", p.Spec.NodeName, ev.Message), ev.Message)
 		}
 	}
 	return nil
@@ -118,13 +119,13 @@ func (e *explainer) container(p *corev1.Pod, s *corev1.ContainerStatus) *Answer 
 		if t := s.LastTerminationState.Terminated; t != nil {
 			ended = fmt.Sprintf(" with exit code %d (%s) %s", t.ExitCode, t.Reason, t.Message)
 		}
-		a := stuck("container %s ends again and again, %d times so far, at last%s", s.Name, s.RestartCount, strings.TrimRight(ended, " "))
+		a := answer.Stuck("container %s ends again and again, %d times so far, at last%s", s.Name, s.RestartCount, strings.TrimRight(ended, " "))
 		if ev := e.Last("Pod", p.Namespace, p.Name, "Unhealthy"); ev != nil && strings.HasPrefix(ev.Message, "Liveness") {
-			a.because("its liveness probe failed: %s", ev.Message)
+			a.More("its liveness probe failed: %s", ev.Message)
 		}
-		return a.or("read what it wrote before it ended", "kubectl logs %s -n %s -c %s --previous", p.Name, p.Namespace, s.Name)
+		return a.Or("read what it wrote before it ended", "kubectl logs %s -n %s -c %s --previous", p.Name, p.Namespace, s.Name)
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-		return e.missing(p, stuck("container %s cannot be made: %s", s.Name, w.Message), w.Message)
+		return e.missing(p, answer.Stuck("container %s cannot be made: %s", s.Name, w.Message), w.Message)
 	}
 	return nil
 }
@@ -142,7 +143,7 @@ func (e *explainer) missing(p *corev1.Pod, a *Answer, message string) *Answer {
 			if kind == "secret" {
 				create = "secret generic"
 			}
-			return a.or("make the "+kind, "kubectl create %s %s -n %s --from-literal=KEY=VALUE", create, name, p.Namespace)
+			return a.Or("make the "+kind, "kubectl create %s %s -n %s --from-literal=KEY=VALUE", create, name, p.Namespace)
 		}
 	}
 	return a
@@ -160,9 +161,9 @@ func (e *explainer) noHandler(p *corev1.Pod, a *Answer, class string) *Answer {
 				have = append(have, h.Name)
 			}
 		}
-		a.because("RuntimeClass %s names a handler that is none of node %s: it has %s", class, n.Name, strings.Join(have, ", "))
+		a.More("RuntimeClass %s names a handler that is none of node %s: it has %s", class, n.Name, strings.Join(have, ", "))
 	}
-	return a.or("look at the class's handler; a node gets others by node.runtimeHandlers of its configuration", "kubectl get runtimeclass %s -o yaml", class)
+	return a.Or("look at the class's handler; a node gets others by node.runtimeHandlers of its configuration", "kubectl get runtimeclass %s -o yaml", class)
 }
 
 // unready: its containers run, and it is not ready.
@@ -172,23 +173,23 @@ func (e *explainer) unready(p *corev1.Pod) *Answer {
 			continue
 		}
 		if ev := e.Last("Pod", p.Namespace, p.Name, "Unhealthy"); ev != nil {
-			return stuck("container %s runs, and its probe fails: %s", s.Name, ev.Message).
-				or("read what it writes", "kubectl logs %s -n %s -c %s", p.Name, p.Namespace, s.Name).
-				or("change the probe", "kubectl edit %s -n %s", e.Owner(p), p.Namespace)
+			return answer.Stuck("container %s runs, and its probe fails: %s", s.Name, ev.Message).
+				Or("read what it writes", "kubectl logs %s -n %s -c %s", p.Name, p.Namespace, s.Name).
+				Or("change the probe", "kubectl edit %s -n %s", e.Owner(p), p.Namespace)
 		}
-		return stuck("container %s runs, and is not ready yet", s.Name)
+		return answer.Stuck("container %s runs, and is not ready yet", s.Name)
 	}
 	for _, g := range p.Spec.ReadinessGates {
 		if condition(p, g.ConditionType).Status != corev1.ConditionTrue {
-			return stuck("its readiness gate %s is not true; whoever is to set it has not", g.ConditionType)
+			return answer.Stuck("its readiness gate %s is not true; whoever is to set it has not", g.ConditionType)
 		}
 	}
-	a := stuck("node %s has not started it yet", p.Spec.NodeName)
+	a := answer.Stuck("node %s has not started it yet", p.Spec.NodeName)
 	if c := condition(p, corev1.PodReady); c.Message != "" {
-		a.because("%s", c.Message)
+		a.More("%s", c.Message)
 	}
 	if ev := e.Last("Pod", p.Namespace, p.Name, "Failed", "FailedMount", "FailedCreatePodSandBox", "BackOff", "Unhealthy"); ev != nil {
-		return e.missing(p, a.because("%s", ev.Message), ev.Message)
+		return e.missing(p, a.More("%s", ev.Message), ev.Message)
 	}
 	return a
 }

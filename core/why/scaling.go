@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
@@ -32,19 +33,19 @@ func (e *explainer) autoscaler(name string) *Answer {
 	able, active, limited := state[autoscalingv2.AbleToScale], state[autoscalingv2.ScalingActive], state[autoscalingv2.ScalingLimited]
 	switch {
 	case len(h.Status.Conditions) == 0:
-		return stuck("its controller has not looked at it yet")
+		return answer.Stuck("its controller has not looked at it yet")
 	case able.Status == corev1.ConditionFalse:
-		return e.noTarget(h, stuck("it cannot scale %s: %s", target, able.Message))
+		return e.noTarget(h, answer.Stuck("it cannot scale %s: %s", target, able.Message))
 	case active.Status == corev1.ConditionFalse && active.Reason == "ScalingDisabled":
-		return stuck("it does nothing while %s has 0 replicas", target).
-			or("give it a replica", "kubectl scale %s -n %s --replicas=%d", target, e.in, max(1, wanted(h.Spec.MinReplicas)))
+		return answer.Stuck("it does nothing while %s has 0 replicas", target).
+			Or("give it a replica", "kubectl scale %s -n %s --replicas=%d", target, e.in, max(1, wanted(h.Spec.MinReplicas)))
 	case active.Status == corev1.ConditionFalse:
 		return e.noMetrics(target, active.Message)
 	case limited.Status == corev1.ConditionTrue && limited.Reason == "TooManyReplicas":
-		return stuck("it would have more than %d replicas of %s, its maxReplicas", h.Spec.MaxReplicas, target).
-			or("allow it more", `kubectl patch hpa %s -n %s --type=merge -p '{"spec":{"maxReplicas":%d}}'`, name, e.in, 2*h.Spec.MaxReplicas)
+		return answer.Stuck("it would have more than %d replicas of %s, its maxReplicas", h.Spec.MaxReplicas, target).
+			Or("allow it more", `kubectl patch hpa %s -n %s --type=merge -p '{"spec":{"maxReplicas":%d}}'`, name, e.in, 2*h.Spec.MaxReplicas)
 	}
-	return well("it keeps %s at %d replicas", target, h.Status.DesiredReplicas)
+	return answer.Well("it keeps %s at %d replicas", target, h.Status.DesiredReplicas)
 }
 
 // noTarget names workloads that could have been meant.
@@ -54,7 +55,7 @@ func (e *explainer) noTarget(h *autoscalingv2.HorizontalPodAutoscaler, a *Answer
 	}
 	for _, d := range e.Deployments[:min(len(e.Deployments), 3)] {
 		if d.Namespace == e.in {
-			a.or("scale deployment "+d.Name, `kubectl patch hpa %s -n %s --type=merge -p '{"spec":{"scaleTargetRef":{"name":"%s"}}}'`, h.Name, e.in, d.Name)
+			a.Or("scale deployment "+d.Name, `kubectl patch hpa %s -n %s --type=merge -p '{"spec":{"scaleTargetRef":{"name":"%s"}}}'`, h.Name, e.in, d.Name)
 		}
 	}
 	return a
@@ -69,10 +70,10 @@ func (e *explainer) noMetrics(target, message string) *Answer {
 		if what == string(corev1.ResourceMemory) {
 			amount = "128Mi"
 		}
-		return stuck("it cannot tell how busy %s is: container %s requests no %s", target, container, what).
-			or("have it request some", "kubectl set resources %s -n %s -c %s --requests=%s=%s", target, e.in, container, what, amount)
+		return answer.Stuck("it cannot tell how busy %s is: container %s requests no %s", target, container, what).
+			Or("have it request some", "kubectl set resources %s -n %s -c %s --requests=%s=%s", target, e.in, container, what, amount)
 	}
-	a := stuck("it cannot tell how busy %s is: %s", target, message)
+	a := answer.Stuck("it cannot tell how busy %s is: %s", target, message)
 	groups := map[string]string{
 		"resource metrics": "metrics.k8s.io", "custom metrics": "custom.metrics.k8s.io",
 		"external metrics": "external.metrics.k8s.io",
@@ -84,20 +85,20 @@ func (e *explainer) noMetrics(target, message string) *Answer {
 		for _, api := range e.APIs {
 			if api.Spec.Group == group {
 				if served := e.explainAPI(api); !served.Well {
-					return served.of("it cannot tell how busy %s is: the API of %s", target, what)
+					return served.Of("it cannot tell how busy %s is: the API of %s", target, what)
 				}
 				return a
 			}
 		}
 		if what != "resource metrics" {
-			return a.or("see who would serve them: a metrics adapter has to be installed", "kubectl get apiservices v1beta1.%s", group)
+			return a.Or("see who would serve them: a metrics adapter has to be installed", "kubectl get apiservices v1beta1.%s", group)
 		}
 	}
 	for _, p := range e.Pods {
 		of := strings.TrimPrefix(e.Owner(p), "")
 		if p.Namespace == e.in && of == target && p.Spec.NodeName != "" {
 			if pod := e.explainPod(p); !pod.Well {
-				return pod.of("it cannot tell how busy %s is: pod %s", target, p.Name)
+				return pod.Of("it cannot tell how busy %s is: pod %s", target, p.Name)
 			}
 		}
 	}
@@ -111,22 +112,22 @@ func (e *explainer) budget(name string) *Answer {
 		return nil
 	}
 	if b.Status.ObservedGeneration < b.Generation {
-		return stuck("its controller has not looked at it yet: until then nothing may be evicted")
+		return answer.Stuck("its controller has not looked at it yet: until then nothing may be evicted")
 	}
 	for _, c := range b.Status.Conditions {
 		if c.Type == policyv1.DisruptionAllowedCondition && c.Reason == policyv1.SyncFailedReason {
-			return stuck("it lets no pod be evicted: %s", c.Message)
+			return answer.Stuck("it lets no pod be evicted: %s", c.Message)
 		}
 	}
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	switch {
 	case b.Status.DisruptionsAllowed > 0:
-		return well("it lets %d of %d pods be evicted now", b.Status.DisruptionsAllowed, b.Status.ExpectedPods)
+		return answer.Well("it lets %d of %d pods be evicted now", b.Status.DisruptionsAllowed, b.Status.ExpectedPods)
 	case err != nil || b.Spec.Selector == nil:
-		return stuck("it protects nothing: it selects no pod")
+		return answer.Stuck("it protects nothing: it selects no pod")
 	case b.Status.ExpectedPods == 0:
-		return stuck("it protects nothing: no pod has the labels %s that it selects", metav1.FormatLabelSelector(b.Spec.Selector)).
-			or("see which labels pods have", "kubectl get pods -n %s --show-labels", e.in)
+		return answer.Stuck("it protects nothing: no pod has the labels %s that it selects", metav1.FormatLabelSelector(b.Spec.Selector)).
+			Or("see which labels pods have", "kubectl get pods -n %s --show-labels", e.in)
 	}
 	var unready *corev1.Pod
 	var owner string
@@ -140,13 +141,13 @@ func (e *explainer) budget(name string) *Answer {
 		}
 	}
 	if b.Status.CurrentHealthy < b.Status.DesiredHealthy && unready != nil {
-		return e.explainPod(unready).of("it lets no pod be evicted: %d are healthy, and %d have to be: pod %s", b.Status.CurrentHealthy,
+		return e.explainPod(unready).Of("it lets no pod be evicted: %d are healthy, and %d have to be: pod %s", b.Status.CurrentHealthy,
 			b.Status.DesiredHealthy, unready.Name)
 	}
-	a := stuck("it lets no pod be evicted: %d are healthy, and %d have to be (%s)", b.Status.CurrentHealthy, b.Status.DesiredHealthy,
+	a := answer.Stuck("it lets no pod be evicted: %d are healthy, and %d have to be (%s)", b.Status.CurrentHealthy, b.Status.DesiredHealthy,
 		facts.Rule(b))
 	if b.Spec.MaxUnavailable == nil && !strings.HasPrefix(owner, "pod/") && owner != "" {
-		a.or("make one more pod", "kubectl scale %s -n %s --replicas=%d", owner, e.in, b.Status.DesiredHealthy+1)
+		a.Or("make one more pod", "kubectl scale %s -n %s --replicas=%d", owner, e.in, b.Status.DesiredHealthy+1)
 	}
-	return a.or("let one pod be missing", `kubectl patch pdb %s -n %s --type=merge -p '{"spec":{"minAvailable":null,"maxUnavailable":1}}'`, name, e.in)
+	return a.Or("let one pod be missing", `kubectl patch pdb %s -n %s --type=merge -p '{"spec":{"minAvailable":null,"maxUnavailable":1}}'`, name, e.in)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
@@ -22,14 +23,14 @@ func (e *explainer) service(name string) *Answer {
 		return nil
 	}
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
-		return well("it is a name for %s and has no endpoints", s.Spec.ExternalName)
+		return answer.Well("it is a name for %s and has no endpoints", s.Spec.ExternalName)
 	}
 	if ready := e.endpoints(s); ready > 0 {
-		return well("it has ready endpoints: %d", ready)
+		return answer.Well("it has ready endpoints: %d", ready)
 	}
 	if len(s.Spec.Selector) == 0 {
-		return stuck("it has no endpoints: it selects no pods, and nobody has made EndpointSlices for it").
-			or("let it select pods", "kubectl set selector service/%s KEY=VALUE -n %s", name, e.in)
+		return answer.Stuck("it has no endpoints: it selects no pods, and nobody has made EndpointSlices for it").
+			Or("let it select pods", "kubectl set selector service/%s KEY=VALUE -n %s", name, e.in)
 	}
 	selector := labels.SelectorFromSet(s.Spec.Selector)
 	var chosen []*corev1.Pod
@@ -43,7 +44,7 @@ func (e *explainer) service(name string) *Answer {
 	}
 	for _, p := range chosen {
 		if a := e.explainPod(p); !a.Well {
-			return a.of("it has no endpoints that are ready: pod %s", p.Name)
+			return a.Of("it has no endpoints that are ready: pod %s", p.Name)
 		}
 	}
 	for _, port := range s.Spec.Ports {
@@ -51,7 +52,7 @@ func (e *explainer) service(name string) *Answer {
 			return a
 		}
 	}
-	return stuck("it has no endpoints yet, although %d pods that it selects are ready", len(chosen))
+	return answer.Stuck("it has no endpoints yet, although %d pods that it selects are ready", len(chosen))
 }
 
 func (e *explainer) endpoints(s *corev1.Service) (ready int) {
@@ -72,7 +73,7 @@ func (e *explainer) endpoints(s *corev1.Service) (ready int) {
 // nobody has the labels that a Service selects. Where pods have the same keys with other
 // values, those are probably the ones that were meant.
 func (e *explainer) nobody(s *corev1.Service) *Answer {
-	a := stuck("it has no endpoints: no pod in the namespace has the labels %s that it selects", labels.Set(s.Spec.Selector))
+	a := answer.Stuck("it has no endpoints: no pod in the namespace has the labels %s that it selects", labels.Set(s.Spec.Selector))
 	seen := map[string]bool{}
 	for _, p := range e.Pods {
 		meant, all := labels.Set{}, true
@@ -82,7 +83,7 @@ func (e *explainer) nobody(s *corev1.Service) *Answer {
 		}
 		if p.Namespace == e.in && p.DeletionTimestamp == nil && all && !seen[meant.String()] && len(seen) < 3 {
 			seen[meant.String()] = true
-			a.or("select "+meant.String()+", as pod "+p.Name+" has", "kubectl set selector service/%s %s -n %s", s.Name, meant.String(), e.in)
+			a.Or("select "+meant.String()+", as pod "+p.Name+" has", "kubectl set selector service/%s %s -n %s", s.Name, meant.String(), e.in)
 		}
 	}
 	if len(a.Changes) == 0 {
@@ -90,7 +91,7 @@ func (e *explainer) nobody(s *corev1.Service) *Answer {
 		for _, k := range slices.Sorted(maps.Keys(s.Spec.Selector)) {
 			pairs = append(pairs, k+"="+s.Spec.Selector[k])
 		}
-		a.or("make pods that have the labels, or give them to pods that there are", "kubectl label pod POD -n %s %s", e.in,
+		a.Or("make pods that have the labels, or give them to pods that there are", "kubectl label pod POD -n %s %s", e.in,
 			facts.Join(pairs, " "))
 	}
 	return a
@@ -114,10 +115,10 @@ func unnamed(s *corev1.Service, port corev1.ServicePort, pods []*corev1.Pod) *An
 	}
 	slices.Sort(names)
 	names = slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" })
-	a := stuck("it has no endpoints: no container of its pods has a port of the name %q, its targetPort (theirs: %s)", port.TargetPort.StrVal, strings.Join(names, ", "))
+	a := answer.Stuck("it has no endpoints: no container of its pods has a port of the name %q, its targetPort (theirs: %s)", port.TargetPort.StrVal, strings.Join(names, ", "))
 	for i, of := range s.Spec.Ports {
 		if len(names) > 0 && of.Port == port.Port {
-			a.or("use the port "+names[0], `kubectl patch service %s -n %s --type=json -p '[{"op":"replace","path":"/spec/ports/%d/targetPort","value":%s}]'`, s.Name, s.Namespace, i, facts.JSON([]string{fmt.Sprintf("%q", names[0])}))
+			a.Or("use the port "+names[0], `kubectl patch service %s -n %s --type=json -p '[{"op":"replace","path":"/spec/ports/%d/targetPort","value":%s}]'`, s.Name, s.Namespace, i, facts.JSON([]string{fmt.Sprintf("%q", names[0])}))
 		}
 	}
 	return a

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
 )
 
@@ -23,14 +24,14 @@ func (e *explainer) deployment(name string) *Answer {
 	}
 	want := wanted(d.Spec.Replicas)
 	if d.Spec.Paused {
-		return stuck("it is paused: changes of its template are not rolled out").or("let it go on", "kubectl rollout resume deployment/%s -n %s",
+		return answer.Stuck("it is paused: changes of its template are not rolled out").Or("let it go on", "kubectl rollout resume deployment/%s -n %s",
 			name, e.in)
 	}
 	if d.Status.ObservedGeneration < d.Generation {
-		return stuck("its controller has not seen the last change yet")
+		return answer.Stuck("its controller has not seen the last change yet")
 	}
 	if d.Status.UpdatedReplicas >= want && d.Status.AvailableReplicas >= want && d.Status.Replicas == d.Status.UpdatedReplicas {
-		return well("all of its %d pods are available", want)
+		return answer.Well("all of its %d pods are available", want)
 	}
 	slow := ""
 	for _, c := range d.Status.Conditions {
@@ -46,10 +47,10 @@ func (e *explainer) deployment(name string) *Answer {
 		}
 	}
 	if newest == nil {
-		return stuck("it has no ReplicaSet yet")
+		return answer.Stuck("it has no ReplicaSet yet")
 	}
 	return e.making(made{"ReplicaSet", newest.Name, newest.UID, int(want), failure(newest.Status.Conditions)}).
-		of("%d of %d updated pods are available%s", newest.Status.AvailableReplicas, want, slow)
+		Of("%d of %d updated pods are available%s", newest.Status.AvailableReplicas, want, slow)
 }
 
 func wanted(replicas *int32) int32 {
@@ -66,9 +67,9 @@ func (e *explainer) replicaSet(name string) *Answer {
 	}
 	want := wanted(rs.Spec.Replicas)
 	if rs.Status.AvailableReplicas >= want {
-		return well("all of its %d pods are available", want)
+		return answer.Well("all of its %d pods are available", want)
 	}
-	return e.making(made{"ReplicaSet", name, rs.UID, int(want), failure(rs.Status.Conditions)}).of("%d of %d pods are available",
+	return e.making(made{"ReplicaSet", name, rs.UID, int(want), failure(rs.Status.Conditions)}).Of("%d of %d pods are available",
 		rs.Status.AvailableReplicas, want)
 }
 
@@ -88,11 +89,11 @@ func (e *explainer) statefulSet(name string) *Answer {
 	}
 	want := wanted(s.Spec.Replicas)
 	if s.Status.AvailableReplicas >= want {
-		return well("all of its %d pods are available", want)
+		return answer.Well("all of its %d pods are available", want)
 	}
 	m := made{"StatefulSet", name, s.UID, int(want), ""}
 	if s.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
-		return e.making(m).of("%d of %d pods are available", s.Status.AvailableReplicas, want)
+		return e.making(m).Of("%d of %d pods are available", s.Status.AvailableReplicas, want)
 	}
 	first := int32(0)
 	if s.Spec.Ordinals != nil {
@@ -109,11 +110,11 @@ func (e *explainer) statefulSet(name string) *Answer {
 			later = fmt.Sprintf(", and those after it wait for %s", next)
 		}
 		if ok {
-			return e.explainPod(p).of("%d of %d pods are available%s: pod %s", s.Status.AvailableReplicas, want, later, next)
+			return e.explainPod(p).Of("%d of %d pods are available%s: pod %s", s.Status.AvailableReplicas, want, later, next)
 		}
-		return e.making(m).of("%d of %d pods are available: %s is the next%s", s.Status.AvailableReplicas, want, next, later)
+		return e.making(m).Of("%d of %d pods are available: %s is the next%s", s.Status.AvailableReplicas, want, next, later)
 	}
-	return e.making(m).of("%d of %d pods are available", s.Status.AvailableReplicas, want)
+	return e.making(m).Of("%d of %d pods are available", s.Status.AvailableReplicas, want)
 }
 
 func (e *explainer) daemonSet(name string) *Answer {
@@ -122,10 +123,10 @@ func (e *explainer) daemonSet(name string) *Answer {
 		return nil
 	}
 	if s.Status.NumberAvailable >= s.Status.DesiredNumberScheduled {
-		return well("its pods are available on all %d nodes that it selects", s.Status.DesiredNumberScheduled)
+		return answer.Well("its pods are available on all %d nodes that it selects", s.Status.DesiredNumberScheduled)
 	}
 	return e.making(made{"DaemonSet", name, s.UID, int(s.Status.DesiredNumberScheduled), ""}).
-		of("its pods are available on %d of %d nodes", s.Status.NumberAvailable, s.Status.DesiredNumberScheduled)
+		Of("its pods are available on %d of %d nodes", s.Status.NumberAvailable, s.Status.DesiredNumberScheduled)
 }
 
 // made is what has pods made.
@@ -159,13 +160,13 @@ func (e *explainer) making(m made) *Answer {
 			if p.Spec.NodeName == "" {
 				instead = e.replaced(m, p)
 			}
-			return a.of("pod %s%s", p.Name, instead)
+			return a.Of("pod %s%s", p.Name, instead)
 		}
 	}
 	if len(pods) < m.want {
-		return stuck("%s %s has made %d of %d pods, and nothing says why it makes no more", strings.ToLower(m.kind), m.name, len(pods), m.want)
+		return answer.Stuck("%s %s has made %d of %d pods, and nothing says why it makes no more", strings.ToLower(m.kind), m.name, len(pods), m.want)
 	}
-	return well("its pods run and are ready; they are not counted as available yet")
+	return answer.Well("its pods run and are ready; they are not counted as available yet")
 }
 
 // refusedPod: the API took no pod.
@@ -175,17 +176,17 @@ func (e *explainer) refusedPod(message string, missing int) *Answer {
 		if a := e.refusedBy(message); a != nil {
 			return a
 		}
-		a := stuck("the API refuses its pods: %s", message)
+		a := answer.Stuck("the API refuses its pods: %s", message)
 		if strings.Contains(message, "serviceaccount") || strings.Contains(message, "service account") {
 			if _, name, found := strings.Cut(message, `serviceaccount "`); found {
 				name, _, _ = strings.Cut(name, `"`)
-				a.or("make the service account", "kubectl create serviceaccount %s -n %s", name[strings.LastIndex(name, "/")+1:], e.in)
+				a.Or("make the service account", "kubectl create serviceaccount %s -n %s", name[strings.LastIndex(name, "/")+1:], e.in)
 			}
 		}
 		return a
 	}
 	name, _, _ := strings.Cut(about, ",")
-	a := stuck("quota %s leaves no room for its pods", name).because("exceeded quota: %s", about)
+	a := answer.Stuck("quota %s leaves no room for its pods", name).More("exceeded quota: %s", about)
 	requested, used := facts.Amounts(about, "requested: "), facts.Amounts(about, "used: ")
 	hard := []string{}
 	for _, what := range slices.Sorted(maps.Keys(requested)) {
@@ -196,7 +197,7 @@ func (e *explainer) refusedPod(message string, missing int) *Answer {
 		hard = append(hard, fmt.Sprintf("%q:%q", what, sum.String()))
 	}
 	if len(hard) > 0 {
-		a.or("raise the quota", `kubectl patch resourcequota %s -n %s --type=merge -p '{"spec":{"hard":{%s}}}'`, name, e.in,
+		a.Or("raise the quota", `kubectl patch resourcequota %s -n %s --type=merge -p '{"spec":{"hard":{%s}}}'`, name, e.in,
 			facts.JSON(hard))
 	}
 	return a

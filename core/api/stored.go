@@ -16,6 +16,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api/kindcodec"
 	"github.com/wasmplane/wasmplane/core/api/strategic"
+	"github.com/wasmplane/wasmplane/core/api/unread"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/structural"
 )
@@ -93,6 +94,9 @@ func (c *Contract) WatchDecoder(
 		return r.customDecoder()
 	}
 	return func(key string, value []byte, revision int64) (*object.Object, labels.Set, fields.Set, error) {
+		if o, l, f, ok := r.unread(value, revision); ok {
+			return o, l, f, nil
+		}
 		o, outdated, err := r.decodeStored(value)
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("key %s: %w", key, err)
@@ -112,6 +116,18 @@ func (c *Contract) WatchDecoder(
 		}
 		return r.stored(o, outdated), l, f, nil
 	}
+}
+
+// unread is what the watch cache keeps of a value, where this can be said without decoding it.
+func (r *Resource) unread(value []byte, revision int64) (*object.Object, labels.Set, fields.Set, bool) {
+	if r.storageMedia != object.Protobuf {
+		return nil, nil, nil, false
+	}
+	v, ok := unread.Open(r.storage.Kind(), value)
+	if !ok {
+		return nil, nil, nil, false
+	}
+	return object.FromPacked(r.storage, v.At(revisionText(revision)), object.Protobuf), v.Labels, v.Fields, true
 }
 
 // DecodeStrict reads a request body. strict lists unknown and duplicate fields,

@@ -118,6 +118,12 @@ func FromStored(c Codec, o runtime.Object, mediaType string) *Object {
 	return &Object{codec: c, versioned: o, sourceTyp: mediaType}
 }
 
+// FromPacked makes a carrier of bytes as Pack would have made them: a versioned object, defaulted and with its
+// resourceVersion, in mediaType. It then owns them.
+func FromPacked(c Codec, packed []byte, mediaType string) *Object {
+	return &Object{codec: c, source: packed, sourceTyp: mediaType, packed: true}
+}
+
 // MarkOutdated records that the store has the object in another encoding than it is written in now.
 // Only who made the object may call it.
 func (o *Object) MarkOutdated() { o.outdated = true }

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -47,6 +48,9 @@ type Controller struct {
 	loop   *controllers.Loop[string]
 }
 
+// gather is how long changes of nodes are gathered before all are looked at: thousands may come at a time.
+const gather = 200 * time.Millisecond
+
 // everything is the only key: what becomes of one slice depends on the others.
 const everything = "slices of the cluster's DNS"
 
@@ -63,7 +67,7 @@ func New(env controllers.Env) (*Controller, error) {
 		was, _ := before.(*corev1.Node)
 		is, _ := now.(*corev1.Node)
 		if was == nil || is == nil || controllers.NodeReady(was) != controllers.NodeReady(is) || !slices.Equal(addresses(was), addresses(is)) {
-			c.loop.Add(everything)
+			c.loop.AddAfter(everything, gather)
 		}
 	}))
 	return c, nil

@@ -55,7 +55,17 @@ type Controller struct {
 	reconciler *library.Reconciler
 	writes     *writes
 	loop       *controllers.Loop[controllers.Key]
+
+	mu    sync.Mutex
+	moved bool      // a node came, went, or is ready or in another zone now, since zones were read
+	read  time.Time // when zones were read last
 }
+
+// zones is the key of the zones of all nodes.
+var zones = controllers.Key{}
+
+// zonesEvery is how often the zones of all nodes are read at most: many nodes change at a time, and it takes a look at each.
+const zonesEvery = time.Second
 
 // New makes the controller.
 func New(env controllers.Env, workers int) (*Controller, error) {
@@ -107,9 +117,24 @@ func (c *Controller) nodeChanged(old, current metav1.Object) {
 		before.Labels[corev1.LabelTopologyZone] == after.Labels[corev1.LabelTopologyZone] {
 		return
 	}
+	c.mu.Lock()
+	c.moved = true
+	c.mu.Unlock()
+	c.loop.AddAfter(zones, zonesEvery)
+}
+
+// readZones has hints given by the zones that nodes are in now, as soon as they may be read again.
+func (c *Controller) readZones() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); c.moved && now.Sub(c.read) >= zonesEvery {
+		c.moved, c.read = false, now
+	} else {
+		return nil
+	}
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
-		return
+		return err
 	}
 	c.topology.SetNodes(klog.Background(), nodes)
 	for _, key := range c.topology.GetOverloadedServices() {
@@ -117,6 +142,7 @@ func (c *Controller) nodeChanged(old, current metav1.Object) {
 			c.loop.Add(controllers.Key{Namespace: namespace, Name: name})
 		}
 	}
+	return nil
 }
 
 // sliceChanged notices slices that somebody else changed or removed.
@@ -144,6 +170,9 @@ func (c *Controller) queueService(slice *discoveryv1.EndpointSlice) {
 }
 
 func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
+	if err := c.readZones(); err != nil || key == zones {
+		return err
+	}
 	service, err := c.services.Services(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		c.triggers.DeleteService(key.Namespace, key.Name)

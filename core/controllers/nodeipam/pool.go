@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/netip"
+	"slices"
 )
 
 // maxParts bounds what a pool keeps account of: an IPv6 network has more parts than
@@ -17,9 +18,9 @@ type pool struct {
 	network netip.Prefix
 	bits    int
 	parts   int
-	owner   map[int]string // by part
-	former  map[int]string // who had what is free now
-	next    int            // where the search begins: parts are reused late
+	owner   holdings
+	former  holdings // who had what is free now
+	next    int      // where the search begins: parts are reused late
 }
 
 func newPool(network netip.Prefix, bits int) (*pool, error) {
@@ -31,7 +32,7 @@ func newPool(network netip.Prefix, bits int) (*pool, error) {
 	if n := bits - network.Bits(); n < 16 {
 		parts = 1 << n
 	}
-	return &pool{network: network, bits: bits, parts: parts, owner: map[int]string{}, former: map[int]string{}}, nil
+	return &pool{network: network, bits: bits, parts: parts, owner: newHoldings(), former: newHoldings()}, nil
 }
 
 func (p *pool) size() int { return p.parts }
@@ -62,15 +63,13 @@ func (p *pool) occupy(prefix netip.Prefix, node string) {
 	}
 	if prefix.Bits() <= p.network.Bits() {
 		for i := range p.parts {
-			p.owner[i] = node
-			delete(p.former, i)
+			p.occupied(i, node)
 		}
 		return
 	}
 	from, to := p.index(prefix.Addr()), p.index(lastAddr(prefix))
 	for i := from; i <= to && i < p.parts; i++ {
-		p.owner[i] = node
-		delete(p.former, i)
+		p.occupied(i, node)
 	}
 }
 
@@ -89,14 +88,14 @@ func (p *pool) exclude(network netip.Prefix) { p.occupy(network.Masked(), "(excl
 // take gives a node a part. One that was deleted and is registered again gets the part that it
 // had, as long as nobody else has it: its pods still run with addresses of that part.
 func (p *pool) take(node string) (netip.Prefix, bool) {
-	for _, known := range []map[int]string{p.owner, p.former} {
-		if i, ok := first(known, node); ok {
+	for _, known := range []holdings{p.owner, p.former} {
+		if i, ok := known.first(node); ok {
 			return p.give(i, node), true
 		}
 	}
 	for n := range p.parts {
 		i := (p.next + n) % p.parts
-		if _, taken := p.owner[i]; !taken {
+		if !p.owner.has(i) {
 			p.next = i + 1
 			return p.give(i, node), true
 		}
@@ -104,27 +103,73 @@ func (p *pool) take(node string) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// first is the first part that a node has.
-func first(parts map[int]string, node string) (part int, ok bool) {
-	for i, owner := range parts {
-		if owner == node && (!ok || i < part) {
-			part, ok = i, true
-		}
-	}
-	return part, ok
-}
-
 func (p *pool) give(i int, node string) netip.Prefix {
-	p.owner[i] = node
-	delete(p.former, i)
+	p.occupied(i, node)
 	return p.part(i)
 }
 
+func (p *pool) occupied(i int, node string) {
+	p.owner.set(i, node)
+	p.former.drop(i)
+}
+
 func (p *pool) release(node string) {
-	for i, owner := range p.owner {
-		if owner == node {
-			delete(p.owner, i)
-			p.former[i] = node
-		}
+	for _, i := range p.owner.dropAll(node) {
+		p.former.set(i, node)
 	}
+}
+
+// holdings are which parts have which node. Each is found by the other: a look through all parts for each of many nodes
+// would take the square of their number.
+type holdings struct {
+	nodes map[int]string
+	parts map[string][]int
+}
+
+func newHoldings() holdings { return holdings{map[int]string{}, map[string][]int{}} }
+
+func (h holdings) has(part int) bool {
+	_, ok := h.nodes[part]
+	return ok
+}
+
+// first is the first part that a node has.
+func (h holdings) first(node string) (part int, ok bool) {
+	parts := h.parts[node]
+	if len(parts) == 0 {
+		return 0, false
+	}
+	return slices.Min(parts), true
+}
+
+func (h holdings) set(part int, node string) {
+	if h.nodes[part] == node && h.has(part) {
+		return
+	}
+	h.drop(part)
+	h.nodes[part] = node
+	h.parts[node] = append(h.parts[node], part)
+}
+
+func (h holdings) drop(part int) {
+	node, ok := h.nodes[part]
+	if !ok {
+		return
+	}
+	delete(h.nodes, part)
+	if rest := slices.DeleteFunc(h.parts[node], func(i int) bool { return i == part }); len(rest) > 0 {
+		h.parts[node] = rest
+	} else {
+		delete(h.parts, node)
+	}
+}
+
+// dropAll takes all that a node has, and answers what that was.
+func (h holdings) dropAll(node string) []int {
+	parts := h.parts[node]
+	delete(h.parts, node)
+	for _, i := range parts {
+		delete(h.nodes, i)
+	}
+	return parts
 }

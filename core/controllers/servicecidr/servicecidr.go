@@ -59,6 +59,9 @@ type Controller struct {
 	loop      *controllers.Loop[string]
 }
 
+// gather is how long changes of nodes are gathered before all are looked at.
+const gather = 200 * time.Millisecond
+
 // New makes the controller.
 func New(env controllers.Env, cfg Config) (*Controller, error) {
 	networking, nodes := env.Informers.Networking().V1(), env.Informers.Core().V1().Nodes()
@@ -90,7 +93,7 @@ func New(env controllers.Env, cfg Config) (*Controller, error) {
 	}))
 	c.loop.Watch(nodes.Informer(), controllers.Changes(func(old, current metav1.Object) {
 		if !slices.Equal(addressesOf(old), addressesOf(current)) {
-			c.loop.Add("")
+			c.loop.AddAfter("", gather) // thousands may come at a time, and each look is at all of them
 		}
 	}))
 	c.loop.Watch(endpoints.Informer(), controllers.EachObject(func(o metav1.Object) {

@@ -105,6 +105,8 @@ var mayImport = map[string]string{
 	"core/scheduler/configfile":        "core/config core/scheduler core/scheduler/extender core/scheduler/framework core/scheduler/native core/scheduler/native/shape core/scheduler/queue",
 	"core/accessgraph":                 "",
 	"core/why":                         "core/scheduler/... core/why/...",
+	"core/why/answer":                  "core/why/facts core/why/trial",
+	"core/why/netrules":                "core/why/answer core/why/facts",
 	"core/why/facts":                   "core/scheduler",
 	"core/why/trial":                   "core/scheduler core/scheduler/... core/why/facts",
 	"core/simulate":                    "core/scheduler core/scheduler/framework core/scheduler/queue",

@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 )
 
 func (e *explainer) job(name string) *Answer {
@@ -29,26 +29,26 @@ func (e *explainer) explainJob(j *batchv1.Job) *Answer {
 		switch {
 		case c.Status != corev1.ConditionTrue:
 		case c.Type == batchv1.JobComplete:
-			return answer.Well("it has ended, successfully")
+			return reply.Well("it has ended, successfully")
 		case c.Type == batchv1.JobFailed:
 			return e.failedJob(j, c)
 		case c.Type == batchv1.JobSuspended:
-			return answer.Stuck("it is suspended").Or("let it go on", `kubectl patch job %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, j.Name,
+			return reply.Stuck("it is suspended").Or("let it go on", `kubectl patch job %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, j.Name,
 				j.Namespace)
 		}
 	}
 	if by := j.Spec.ManagedBy; by != nil && *by != batchv1.JobControllerName {
-		return answer.Stuck("it is left to the controller %s (spec.managedBy), which has not ended it", *by)
+		return reply.Stuck("it is left to the controller %s (spec.managedBy), which has not ended it", *by)
 	}
 	if a := e.making(made{"Job", j.Name, j.UID, int(wanted(j.Spec.Parallelism)), ""}); !a.Well {
 		return a.Of("it has not ended")
 	}
-	return answer.Well("its pods run")
+	return reply.Well("its pods run")
 }
 
 // failedJob: no more pods are made for it. What the last of them said is kept nowhere else.
 func (e *explainer) failedJob(j *batchv1.Job, c batchv1.JobCondition) *Answer {
-	a := answer.Stuck("it has failed for good: %s", strings.TrimPrefix(c.Reason+": "+c.Message, ": "))
+	a := reply.Stuck("it has failed for good: %s", strings.TrimPrefix(c.Reason+": "+c.Message, ": "))
 	var last *corev1.Pod
 	for _, p := range e.Pods {
 		if metav1.IsControlledBy(p, j) && p.Status.Phase == corev1.PodFailed &&
@@ -81,7 +81,7 @@ func (e *explainer) cronJob(name string) *Answer {
 		return nil
 	}
 	if c.Spec.Suspend != nil && *c.Spec.Suspend {
-		return answer.Stuck("it is suspended: no job is made of it").
+		return reply.Stuck("it is suspended: no job is made of it").
 			Or("let it go on", `kubectl patch cronjob %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, name, e.in)
 	}
 	schedule := c.Spec.Schedule
@@ -90,7 +90,7 @@ func (e *explainer) cronJob(name string) *Answer {
 	}
 	times, err := cron.ParseStandard(schedule)
 	if err != nil {
-		return answer.Stuck("its schedule %q names no time: %v", c.Spec.Schedule, err).
+		return reply.Stuck("its schedule %q names no time: %v", c.Spec.Schedule, err).
 			Or("give it another", `kubectl patch cronjob %s -n %s --type=merge -p '{"spec":{"schedule":"*/5 * * * *"}}'`, name, e.in)
 	}
 	if a := e.lastJob(c); a != nil {
@@ -100,15 +100,15 @@ func (e *explainer) cronJob(name string) *Answer {
 		if a := e.refusedBy(ev.Message); a != nil {
 			return a
 		}
-		return answer.Stuck("its job could not be made: %s", strings.TrimPrefix(ev.Message, "Error creating job: "))
+		return reply.Stuck("its job could not be made: %s", strings.TrimPrefix(ev.Message, "Error creating job: "))
 	}
 	if ev := e.Last("CronJob", e.in, name, "TooManyMissedTimes", "MissSchedule"); ev != nil && after(ev, c.Status.LastScheduleTime) {
-		return answer.Stuck("it missed its time: %s", ev.Message).
+		return reply.Stuck("it missed its time: %s", ev.Message).
 			Or("start it now", "kubectl create job %s --from=cronjob/%s -n %s", cutName(name)+"-now", name, e.in)
 	}
 	next := times.Next(e.Now)
 	if next.IsZero() {
-		return answer.Stuck("its schedule %q names no time that will ever come", c.Spec.Schedule).
+		return reply.Stuck("its schedule %q names no time that will ever come", c.Spec.Schedule).
 			Or("give it another", `kubectl patch cronjob %s -n %s --type=merge -p '{"spec":{"schedule":"*/5 * * * *"}}'`, name, e.in)
 	}
 	since := c.CreationTimestamp.Time
@@ -116,9 +116,9 @@ func (e *explainer) cronJob(name string) *Answer {
 		since = c.Status.LastScheduleTime.Time
 	}
 	if due := times.Next(since); due.Before(e.Now.Add(-time.Minute)) {
-		return answer.Stuck("its job was due at %s, and its controller has made none", due.UTC().Format("2006-01-02 15:04 UTC"))
+		return reply.Stuck("its job was due at %s, and its controller has made none", due.UTC().Format("2006-01-02 15:04 UTC"))
 	}
-	return answer.Well("its next job is due at %s", next.UTC().Format("2006-01-02 15:04 UTC"))
+	return reply.Well("its next job is due at %s", next.UTC().Format("2006-01-02 15:04 UTC"))
 }
 
 // after says whether an event is younger than a time; nil = never was.
@@ -153,7 +153,7 @@ func (e *explainer) quota(name string) *Answer {
 		return nil
 	}
 	if len(q.Status.Hard) == 0 && len(q.Spec.Hard) > 0 {
-		return answer.Stuck("nobody has counted yet what is used of it: until then it refuses everything that it limits")
+		return reply.Stuck("nobody has counted yet what is used of it: until then it refuses everything that it limits")
 	}
 	var full, more []string
 	for _, what := range sortedNames(q.Status.Hard) {
@@ -174,9 +174,9 @@ func (e *explainer) quota(name string) *Answer {
 		return a.More("%s %s is refused", strings.ToLower(refused.InvolvedObject.Kind), refused.InvolvedObject.Name)
 	}
 	if len(full) == 0 {
-		return answer.Well("it leaves room")
+		return reply.Well("it leaves room")
 	}
-	a := answer.Stuck("it is used up: %s", strings.Join(full, ", "))
+	a := reply.Stuck("it is used up: %s", strings.Join(full, ", "))
 	if refused != nil {
 		a.More("refused: %s %s: %s", strings.ToLower(refused.InvolvedObject.Kind), refused.InvolvedObject.Name, refused.Message)
 	}

@@ -11,8 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 )
 
 // patience is how long a controller may take to write a first status.
@@ -37,7 +37,7 @@ func (e *explainer) custom(o *unstructured.Unstructured) *Answer {
 		if e.in != "" {
 			format, words = format+" -n %s", append(words, e.in)
 		}
-		return answer.Stuck("it is being deleted and waits for whoever set its finalizers %s", strings.Join(o.GetFinalizers(), ", ")).
+		return reply.Stuck("it is being deleted and waits for whoever set its finalizers %s", strings.Join(o.GetFinalizers(), ", ")).
 			Or("take the finalizers off, if nobody is there to do it", format+` --type=merge -p '{"metadata":{"finalizers":null}}'`, words...)
 	}
 	if a := e.unobserved(o); a != nil {
@@ -52,7 +52,7 @@ func (e *explainer) custom(o *unstructured.Unstructured) *Answer {
 	if _, written, _ := unstructured.NestedMap(o.Object, "status"); !written { //nolint:errcheck // a status of another form is written
 		return e.silent(o)
 	}
-	return answer.Well("nothing that its status says keeps it from getting on")
+	return reply.Well("nothing that its status says keeps it from getting on")
 }
 
 // reasons of the warnings about an object.
@@ -71,7 +71,7 @@ func (e *explainer) unobserved(o *unstructured.Unstructured) *Answer {
 	if err != nil || !ok || seen >= o.GetGeneration() {
 		return nil
 	}
-	a := answer.Stuck("its controller has not seen the last change: it is at generation %d, and saw %d", o.GetGeneration(), seen)
+	a := reply.Stuck("its controller has not seen the last change: it is at generation %d, and saw %d", o.GetGeneration(), seen)
 	if who, at := facts.Writer(o.GetManagedFields()); who != "" {
 		a.More("%s wrote its status, at %s for the last time", who, at)
 	}
@@ -107,21 +107,21 @@ func unmet(o *unstructured.Unstructured) *Answer {
 	if m, ok := found["message"].(string); ok && m != "" {
 		said += ": " + m
 	}
-	return answer.Stuck("its condition %s is %s: %s", found["type"], found["status"], said)
+	return reply.Stuck("its condition %s is %s: %s", found["type"], found["status"], said)
 }
 
 // silent: nobody has written a status.
 func (e *explainer) silent(o *unstructured.Unstructured) *Answer {
 	if !facts.HasStatus(e.Definition, o) {
-		a := answer.Well("nothing is known against it")
+		a := reply.Well("nothing is known against it")
 		a.Unknown = append(a.Unknown, "whether a controller looks after it: objects of its kind have no status")
 		return a
 	}
 	age := e.Now.Sub(o.GetCreationTimestamp().Time)
 	if age < patience {
-		return answer.Stuck("its controller has not written a status yet: it was made %d seconds ago", int(age.Seconds()))
+		return reply.Stuck("its controller has not written a status yet: it was made %d seconds ago", int(age.Seconds()))
 	}
-	a := answer.Stuck("its controller is silent: nobody has written its status since it was made, %s ago", age.Round(time.Second))
+	a := reply.Stuck("its controller is silent: nobody has written its status since it was made, %s ago", age.Round(time.Second))
 	writers := map[string]string{}
 	for _, s := range e.Siblings {
 		if who, at := facts.Writer(s.ManagedFields); who != "" && at > writers[who] {

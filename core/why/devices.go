@@ -9,8 +9,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 )
 
 // podDevices: what keeps a pod from its devices, whatever node it were given.
@@ -19,19 +19,19 @@ func (e *explainer) podDevices(p *corev1.Pod) *Answer {
 		ref := &p.Spec.ResourceClaims[i]
 		if template := ref.ResourceClaimTemplateName; template != nil {
 			if _, ok := facts.Find(e.DeviceTemplates, p.Namespace, *template); !ok {
-				return answer.Stuck("its resource claim template %s does not exist", *template)
+				return reply.Stuck("its resource claim template %s does not exist", *template)
 			}
 		}
 		name, _, err := resourceclaim.Name(p, ref)
 		switch {
 		case err != nil:
-			return answer.Stuck("its resource claim %s has not been made from the template yet", ref.Name)
+			return reply.Stuck("its resource claim %s has not been made from the template yet", ref.Name)
 		case name == nil:
 			continue
 		}
 		c, ok := facts.Find(e.DeviceClaims, p.Namespace, *name)
 		if !ok {
-			return answer.Stuck("its resource claim %s does not exist", *name)
+			return reply.Stuck("its resource claim %s does not exist", *name)
 		}
 		if a := e.deviceClaim(c); a != nil {
 			return a
@@ -56,13 +56,13 @@ func (e *explainer) deviceClaim(c *resourcev1.ResourceClaim) *Answer {
 		}
 		for _, class := range classes {
 			if _, ok := facts.Find(e.DeviceClasses, "", class); !ok {
-				return answer.Stuck("its resource claim %s asks for device class %s, which does not exist", c.Name, class).
+				return reply.Stuck("its resource claim %s asks for device class %s, which does not exist", c.Name, class).
 					Or("see which device classes there are", "kubectl get deviceclasses")
 			}
 		}
 	}
 	if len(e.DeviceSlices) == 0 {
-		return answer.Stuck("its resource claim %s asks for devices, and no node has any: no driver has published a ResourceSlice", c.Name)
+		return reply.Stuck("its resource claim %s asks for devices, and no node has any: no driver has published a ResourceSlice", c.Name)
 	}
 	return nil
 }
@@ -76,16 +76,16 @@ func (e *explainer) resourceClaim(name string) *Answer {
 	users := e.usersOf(c)
 	switch {
 	case c.DeletionTimestamp != nil:
-		a := answer.Stuck("it is being deleted, and waits for its finalizers %s", strings.Join(c.Finalizers, ", "))
+		a := reply.Stuck("it is being deleted, and waits for its finalizers %s", strings.Join(c.Finalizers, ", "))
 		for _, r := range c.Status.ReservedFor[:min(len(c.Status.ReservedFor), 3)] {
 			a.More("%s %s still uses it", r.Resource, r.Name)
 			a.Or("end what uses it", "kubectl delete %s %s -n %s", r.Resource, r.Name, c.Namespace)
 		}
 		return a
 	case c.Status.Allocation != nil && len(c.Status.ReservedFor) > 0:
-		return answer.Well("it has its devices, and %s %s uses them", c.Status.ReservedFor[0].Resource, c.Status.ReservedFor[0].Name)
+		return reply.Well("it has its devices, and %s %s uses them", c.Status.ReservedFor[0].Resource, c.Status.ReservedFor[0].Name)
 	case c.Status.Allocation != nil:
-		return answer.Well("it has its devices, and nobody uses them")
+		return reply.Well("it has its devices, and nobody uses them")
 	}
 	if a := e.deviceClaim(c); a != nil {
 		return a
@@ -95,7 +95,7 @@ func (e *explainer) resourceClaim(name string) *Answer {
 			return a.Of("it gets its devices when a pod that uses it gets a node: pod %s", p.Name)
 		}
 	}
-	return answer.Stuck("it gets its devices when a pod uses it, and none does").
+	return reply.Stuck("it gets its devices when a pod uses it, and none does").
 		Or("see which pods name it", "kubectl get pods -n %s -o custom-columns=POD:.metadata.name,CLAIMS:.spec.resourceClaims", c.Namespace)
 }
 

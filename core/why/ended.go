@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 )
 
 // failed: a pod that has ended and is not started again. Its status says who ended it; where nobody has, a container of
@@ -20,7 +20,7 @@ func (e *explainer) failed(p *corev1.Pod) *Answer {
 	said := strings.TrimSuffix(strings.TrimSpace(p.Status.Message), ".")
 	switch reason := p.Status.Reason; {
 	case reason == "Evicted":
-		a := answer.Stuck("node %s evicted it: %s", p.Spec.NodeName, said)
+		a := reply.Stuck("node %s evicted it: %s", p.Spec.NodeName, said)
 		if _, about, ok := strings.Cut(said, "low on resource: "); ok {
 			what, _, _ := strings.Cut(about, ".")
 			e.spared(p, a, what)
@@ -32,13 +32,13 @@ func (e *explainer) failed(p *corev1.Pod) *Answer {
 		}
 		return e.anew(p, a)
 	case reason == "Preempting":
-		return e.anew(p, answer.Stuck("node %s ended it, to have room for a critical pod: %s", p.Spec.NodeName, said))
+		return e.anew(p, reply.Stuck("node %s ended it, to have room for a critical pod: %s", p.Spec.NodeName, said))
 	case reason == "DeadlineExceeded" && p.Spec.ActiveDeadlineSeconds != nil:
-		return e.anew(p, answer.Stuck("it was ended after %d seconds, its activeDeadlineSeconds", *p.Spec.ActiveDeadlineSeconds))
+		return e.anew(p, reply.Stuck("it was ended after %d seconds, its activeDeadlineSeconds", *p.Spec.ActiveDeadlineSeconds))
 	case reason == "NodeLost" || reason == "NodeShutdown" || reason == "Terminated":
-		return e.anew(p, answer.Stuck("it ended with its node %s: %s", p.Spec.NodeName, said))
+		return e.anew(p, reply.Stuck("it ended with its node %s: %s", p.Spec.NodeName, said))
 	case len(p.Status.ContainerStatuses) == 0 && reason != "":
-		return e.anew(p, answer.Stuck("node %s did not take it: %s: %s", p.Spec.NodeName, reason, said))
+		return e.anew(p, reply.Stuck("node %s did not take it: %s: %s", p.Spec.NodeName, reason, said))
 	}
 	if said == "" {
 		for _, s := range p.Status.ContainerStatuses {
@@ -47,7 +47,7 @@ func (e *explainer) failed(p *corev1.Pod) *Answer {
 			}
 		}
 	}
-	return answer.Stuck("it has failed for good: %s", strings.TrimSpace(p.Status.Reason+" "+said)).
+	return reply.Stuck("it has failed for good: %s", strings.TrimSpace(p.Status.Reason+" "+said)).
 		Or("read what it wrote", "kubectl logs %s -n %s", p.Name, p.Namespace)
 }
 
@@ -110,7 +110,7 @@ func (e *explainer) gone(name string) *Answer {
 	if ev == nil || strings.HasPrefix(ev.Message, "Cancelling") {
 		return nil
 	}
-	a := answer.Stuck("it is gone: %s", e.Removal(ev, e.in))
+	a := reply.Stuck("it is gone: %s", e.Removal(ev, e.in))
 	for _, rs := range e.ReplicaSets {
 		if rs.Namespace == e.in && strings.HasPrefix(name, rs.Name+"-") {
 			owner := "replicaset/" + rs.Name
@@ -156,12 +156,12 @@ func (e *explainer) outOfMemory(p *corev1.Pod, s *corev1.ContainerStatus) *Answe
 		}
 	}
 	if limit.IsZero() {
-		return answer.Stuck("container %s is ended for want of memory on its node (OOMKilled), %d times so far", s.Name, s.RestartCount).
+		return reply.Stuck("container %s is ended for want of memory on its node (OOMKilled), %d times so far", s.Name, s.RestartCount).
 			Or("read what it wrote before it ended", "kubectl logs %s -n %s -c %s --previous", p.Name, p.Namespace, s.Name)
 	}
 	more := limit.DeepCopy()
 	more.Add(limit)
-	a := answer.Stuck("container %s needs more memory than its limit of %s (OOMKilled), %d times so far", s.Name, limit.String(), s.RestartCount)
+	a := reply.Stuck("container %s needs more memory than its limit of %s (OOMKilled), %d times so far", s.Name, limit.String(), s.RestartCount)
 	if metav1.GetControllerOfNoCopy(p) != nil {
 		return a.Or("raise the limit", "kubectl set resources %s -n %s -c %s --limits=memory=%s", e.Owner(p), p.Namespace, s.Name, more.String())
 	}

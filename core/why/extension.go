@@ -13,8 +13,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 )
 
 // defaultIngressClass marks the class of Ingresses that name none.
@@ -50,10 +50,10 @@ func (e *explainer) ingress(name string) *Answer {
 		}
 	}
 	if len(in.Status.LoadBalancer.Ingress) == 0 {
-		return answer.Stuck("nobody has taken it on: the controller of its class, %s, has written no address", class).
+		return reply.Stuck("nobody has taken it on: the controller of its class, %s, has written no address", class).
 			Or("see whether such a controller runs; if not, install one", "kubectl get pods -A")
 	}
-	return answer.Well("it has an address, and its backends have endpoints")
+	return reply.Well("it has an address, and its backends have endpoints")
 }
 
 // ingressClass is the class's controller, or what is wrong with the class.
@@ -68,9 +68,9 @@ func (e *explainer) ingressClass(in *networkingv1.Ingress) (controller string, a
 		}
 	}
 	if name != "" {
-		a = answer.Stuck("its class %s does not exist", name)
+		a = reply.Stuck("its class %s does not exist", name)
 	} else {
-		a = answer.Stuck("it names no class, and there is no default class: no controller takes it on")
+		a = reply.Stuck("it names no class, and there is no default class: no controller takes it on")
 	}
 	for _, c := range e.IngressClasses[:min(len(e.IngressClasses), 3)] {
 		a.Or("use class "+c.Name, `kubectl patch ingress %s -n %s --type=merge -p '{"spec":{"ingressClassName":"%s"}}'`, in.Name, in.Namespace, c.Name)
@@ -85,7 +85,7 @@ func (e *explainer) ingressClass(in *networkingv1.Ingress) (controller string, a
 func (e *explainer) backend(b *networkingv1.IngressServiceBackend) *Answer {
 	s, ok := facts.Find(e.Services, e.in, b.Name)
 	if !ok {
-		return answer.Stuck("its backend, service %s, does not exist", b.Name).
+		return reply.Stuck("its backend, service %s, does not exist", b.Name).
 			Or("make the service; its pods have the label app="+b.Name, "kubectl create service clusterip %s -n %s --tcp=%d", b.Name, e.in,
 				cmp.Or(b.Port.Number, 80))
 	}
@@ -99,7 +99,7 @@ func (e *explainer) backend(b *networkingv1.IngressServiceBackend) *Answer {
 		}
 		ports = append(ports, fmt.Sprint(p.Port))
 	}
-	return answer.Stuck("its backend, service %s, has no port %s (its ports: %s)", b.Name, cmp.Or(b.Port.Name, fmt.Sprint(b.Port.Number)),
+	return reply.Stuck("its backend, service %s, has no port %s (its ports: %s)", b.Name, cmp.Or(b.Port.Name, fmt.Sprint(b.Port.Number)),
 		strings.Join(ports, ", "))
 }
 
@@ -116,15 +116,15 @@ func (e *explainer) definition(name string) *Answer {
 	names, established := state[apiextensionsv1.NamesAccepted], state[apiextensionsv1.Established]
 	switch {
 	case d.DeletionTimestamp != nil:
-		return answer.Stuck("it is being deleted, and objects of its kind remain: %s", state[apiextensionsv1.Terminating].Message).
+		return reply.Stuck("it is being deleted, and objects of its kind remain: %s", state[apiextensionsv1.Terminating].Message).
 			Or("see which remain, and what holds them", "kubectl get %s -A -o yaml", name)
 	case names.Status == apiextensionsv1.ConditionFalse:
-		return answer.Stuck("its objects are not served, as its names are taken: %s", names.Message).
+		return reply.Stuck("its objects are not served, as its names are taken: %s", names.Message).
 			Or("see whose they are", "kubectl get crds")
 	case established.Status != apiextensionsv1.ConditionTrue:
-		return answer.Stuck("its objects are not served yet: %s", cmp.Or(established.Message, "its controller has not looked at it"))
+		return reply.Stuck("its objects are not served yet: %s", cmp.Or(established.Message, "its controller has not looked at it"))
 	case state[apiextensionsv1.NonStructuralSchema].Status == apiextensionsv1.ConditionTrue:
-		return answer.Stuck("its schema is not structural: %s", state[apiextensionsv1.NonStructuralSchema].Message)
+		return reply.Stuck("its schema is not structural: %s", state[apiextensionsv1.NonStructuralSchema].Message)
 	}
 	if conv := d.Spec.Conversion; conv != nil && conv.Webhook != nil && conv.Webhook.ClientConfig != nil &&
 		conv.Webhook.ClientConfig.Service != nil {
@@ -133,7 +133,7 @@ func (e *explainer) definition(name string) *Answer {
 			return a.Of("its versions cannot be converted")
 		}
 	}
-	return answer.Well("its objects are served")
+	return reply.Well("its objects are served")
 }
 
 // apiService: why a part of the API is not available.
@@ -147,19 +147,19 @@ func (e *explainer) apiService(name string) *Answer {
 
 func (e *explainer) explainAPI(api *apiregistrationv1.APIService) *Answer {
 	if api.Spec.Service == nil {
-		return answer.Well("this server serves it")
+		return reply.Well("this server serves it")
 	}
 	i := slices.IndexFunc(api.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
 		return c.Type == apiregistrationv1.Available
 	})
 	if i >= 0 && api.Status.Conditions[i].Status == apiregistrationv1.ConditionTrue {
-		return answer.Well("it is available")
+		return reply.Well("it is available")
 	}
 	said := "nobody has looked yet"
 	if i >= 0 {
 		said = api.Status.Conditions[i].Reason + ": " + api.Status.Conditions[i].Message
 	}
-	a := answer.Stuck("it is not available: %s", said)
+	a := reply.Stuck("it is not available: %s", said)
 	if called := e.called(api.Spec.Service.Namespace, api.Spec.Service.Name, api.Spec.Service.Port); called != nil {
 		a = called.Of("it is not available").More("%s", said)
 	}
@@ -174,7 +174,7 @@ func (e *explainer) called(namespace, name string, port *int32) *Answer {
 	case !ok && slices.ContainsFunc(e.Unread, func(u string) bool { return strings.HasPrefix(u, "what services") }):
 		return nil
 	case !ok:
-		return answer.Stuck("service %s/%s does not exist", namespace, name)
+		return reply.Stuck("service %s/%s does not exist", namespace, name)
 	}
 	want := int32(443)
 	if port != nil {
@@ -192,7 +192,7 @@ func (e *explainer) called(namespace, name string, port *int32) *Answer {
 		}
 		ports = append(ports, fmt.Sprint(p.Port))
 	}
-	return answer.Stuck("service %s/%s has no port %d (its ports: %s)", namespace, name, want, strings.Join(ports, ", "))
+	return reply.Stuck("service %s/%s has no port %d (its ports: %s)", namespace, name, want, strings.Join(ports, ", "))
 }
 
 func (e *explainer) validatingWebhook(name string) *Answer {
@@ -234,7 +234,7 @@ func (e *explainer) webhooks(kind, name string) *Answer {
 			`kubectl patch %s %s --type=json -p '[{"op":"replace","path":"/webhooks/%d/failurePolicy","value":"Ignore"}]'`, kind, name, i).
 			Or("take it out", "kubectl delete %s %s", kind, name)
 	}
-	a := answer.Well("the services of its webhooks have endpoints")
+	a := reply.Well("the services of its webhooks have endpoints")
 	if !known {
 		a.Unknown = append(a.Unknown, "whether webhooks answer that are called by URL, or in further namespaces")
 	}
@@ -263,7 +263,7 @@ func (e *explainer) refusedBy(message string) *Answer {
 		return text, ok && closed
 	}
 	if name, ok := between(`failed calling webhook "`, `"`); ok {
-		a := answer.Stuck("webhook %s cannot be asked, and so its pods are refused: %s", name, message)
+		a := reply.Stuck("webhook %s cannot be asked, and so its pods are refused: %s", name, message)
 		for _, kind := range []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration"} {
 			for _, config := range e.Configurations(kind) {
 				if slices.ContainsFunc(e.Webhooks(kind, config), func(w facts.Webhook) bool { return w.Name == name }) {
@@ -274,20 +274,20 @@ func (e *explainer) refusedBy(message string) *Answer {
 		return a.Or("see which webhooks there are", "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations")
 	}
 	if name, ok := between(`admission webhook "`, `" denied the request`); ok {
-		return answer.Stuck("webhook %s refuses its pods: %s", name, message)
+		return reply.Stuck("webhook %s refuses its pods: %s", name, message)
 	}
 	if name, ok := between("ValidatingAdmissionPolicy '", "'"); ok {
 		binding, _ := between("with binding '", "'")
-		return answer.Stuck("policy %s refuses its pods: %s", name, message).
+		return reply.Stuck("policy %s refuses its pods: %s", name, message).
 			Or("read the policy", "kubectl get validatingadmissionpolicy %s -o yaml", name).
 			Or("if it should not hold here, take its binding out", "kubectl delete validatingadmissionpolicybinding %s", binding)
 	}
 	if name, ok := between(`plugin "`, `" denied the request`); ok && !strings.Contains(message, `admission plugin "`) {
-		return answer.Stuck("plugin %s refuses its pods: %s", name, message).
+		return reply.Stuck("plugin %s refuses its pods: %s", name, message).
 			Or("see which plugins there are", "wasmplane plugin list")
 	}
 	if level, ok := between(`violates PodSecurity "`, `"`); ok {
-		return answer.Stuck("the namespace allows only pods of the Pod Security level %s: %s", level, message).
+		return reply.Stuck("the namespace allows only pods of the Pod Security level %s: %s", level, message).
 			Or("allow all pods there", "kubectl label namespace %s pod-security.kubernetes.io/enforce=privileged --overwrite", e.in)
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/gang"
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 	"github.com/wasmplane/wasmplane/core/why/trial"
 )
 
@@ -25,9 +25,9 @@ func (e *explainer) podGroup(name string) *Answer {
 	case len(waiting) > 0:
 		return e.explainPod(waiting[0])
 	case len(placed) == 0:
-		return answer.Stuck("it has no pods: none names it in spec.schedulingGroup.podGroupName")
+		return reply.Stuck("it has no pods: none names it in spec.schedulingGroup.podGroupName")
 	}
-	return answer.Well("all of its %d pods have nodes", len(placed))
+	return reply.Well("all of its %d pods have nodes", len(placed))
 }
 
 // membersOf a group: those without a node, and those with one.
@@ -54,7 +54,7 @@ func (e *explainer) gang(p *corev1.Pod, scheduled corev1.PodCondition) *Answer {
 	}
 	g, ok := facts.Find(e.Groups, key.Namespace, key.Name)
 	if !ok {
-		return answer.Stuck("the pod group %s that it names does not exist", key.Name).
+		return reply.Stuck("the pod group %s that it names does not exist", key.Name).
 			Or("see which ones there are", "kubectl get podgroups -n %s", key.Namespace)
 	}
 	policy := g.Spec.SchedulingPolicy.Gang
@@ -70,11 +70,11 @@ func (e *explainer) gang(p *corev1.Pod, scheduled corev1.PodCondition) *Answer {
 		return a
 	}
 	if have := len(waiting) + len(placed); have < need {
-		return fewer(answer.Stuck("its gang %s needs %d pods, and %d exist", g.Name, need, have), have, false)
+		return fewer(reply.Stuck("its gang %s needs %d pods, and %d exist", g.Name, need, have), have, false)
 	}
-	a := answer.Stuck("its gang %s does not fit: %s", g.Name, strings.TrimSuffix(scheduled.Message, "."))
+	a := reply.Stuck("its gang %s does not fit: %s", g.Name, strings.TrimSuffix(scheduled.Message, "."))
 	if scheduled.Message == "" {
-		a = answer.Stuck("its gang %s has not been scheduled yet, and nothing says why", g.Name)
+		a = reply.Stuck("its gang %s has not been scheduled yet, and nothing says why", g.Name)
 	}
 	if e.Partial || g.Spec.SchedulingConstraints != nil {
 		a.Unknown = append(a.Unknown, "what would let the gang in: that takes all nodes and pods, and a gang without a topology")
@@ -88,7 +88,7 @@ func (e *explainer) gang(p *corev1.Pod, scheduled corev1.PodCondition) *Answer {
 	plan := t.Gang(waiting, max(1, need-len(placed)))
 	switch {
 	case plan.Placed:
-		return answer.Stuck("its gang %s has not been scheduled yet; %d nodes would take it", g.Name, len(plan.Nodes))
+		return reply.Stuck("its gang %s has not been scheduled yet; %d nodes would take it", g.Name, len(plan.Nodes))
 	case len(placed)+plan.Fit > 0:
 		fewer(a, len(placed)+plan.Fit, true)
 	}

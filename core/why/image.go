@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 )
 
 // imageReasons are the reasons of a container that waits for its image (upstream: pkg/kubelet/images/types.go).
@@ -30,7 +30,7 @@ func (e *explainer) image(p *corev1.Pod, s *corev1.ContainerStatus) *Answer {
 	if !slices.Contains(imageReasons, w.Reason) {
 		return nil
 	}
-	a := answer.Stuck("image %s of container %s cannot be pulled (%s)", s.Image, s.Name, w.Reason)
+	a := reply.Stuck("image %s of container %s cannot be pulled (%s)", s.Image, s.Name, w.Reason)
 	if w.Message != "" {
 		a.More("%s", w.Message)
 	}

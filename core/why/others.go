@@ -10,9 +10,9 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
 	"github.com/wasmplane/wasmplane/core/why/netrules"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 )
 
 func (e *explainer) claim(name string) *Answer {
@@ -32,7 +32,7 @@ func (e *explainer) podClaims(p *corev1.Pod) *Answer {
 		name := v.PersistentVolumeClaim.ClaimName
 		c, ok := facts.Find(e.Claims, p.Namespace, name)
 		if !ok {
-			return answer.Stuck("its volume claim %s does not exist", name).
+			return reply.Stuck("its volume claim %s does not exist", name).
 				Or("make the claim", `echo '{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"%s"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}' | kubectl create -n %s -f -`, name, p.Namespace)
 		}
 		if a := e.explainClaim(c); !a.Well && !e.waitsForConsumer(c) {
@@ -59,34 +59,34 @@ func (e *explainer) explainClaim(c *corev1.PersistentVolumeClaim) *Answer {
 	name, class := e.class(c)
 	switch {
 	case c.DeletionTimestamp != nil:
-		return answer.Stuck("it is being deleted and waits until no pod uses it (finalizers %s)", strings.Join(c.Finalizers, ", "))
+		return reply.Stuck("it is being deleted and waits until no pod uses it (finalizers %s)", strings.Join(c.Finalizers, ", "))
 	case c.Status.Phase == corev1.ClaimBound:
-		return answer.Well("it is bound to volume %s", c.Spec.VolumeName)
+		return reply.Well("it is bound to volume %s", c.Spec.VolumeName)
 	case c.Status.Phase == corev1.ClaimLost:
-		return answer.Stuck("volume %s, to which it was bound, does not exist any more; what was in it is lost", c.Spec.VolumeName)
+		return reply.Stuck("volume %s, to which it was bound, does not exist any more; what was in it is lost", c.Spec.VolumeName)
 	case c.Spec.StorageClassName == nil:
-		return e.anotherClass(c, answer.Stuck("it names no storage class, and the cluster had no default one when it was made"))
+		return e.anotherClass(c, reply.Stuck("it names no storage class, and the cluster had no default one when it was made"))
 	case name != "" && class == nil:
-		return e.anotherClass(c, answer.Stuck("its storage class %q does not exist", name))
+		return e.anotherClass(c, reply.Stuck("its storage class %q does not exist", name))
 	case class != nil && e.waitsForConsumer(c):
 		for _, p := range e.Pods {
 			for _, v := range p.Spec.Volumes {
 				if p.Namespace == c.Namespace && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Name {
-					return answer.Stuck("it is bound when pod %s, which uses it, has a node", p.Name).Or("ask why that has none", "wasmplane why pod/%s -n %s",
+					return reply.Stuck("it is bound when pod %s, which uses it, has a node", p.Name).Or("ask why that has none", "wasmplane why pod/%s -n %s",
 						p.Name, p.Namespace)
 				}
 			}
 		}
-		return answer.Stuck("it waits for the first pod that uses it: class %s binds then", name)
+		return reply.Stuck("it waits for the first pod that uses it: class %s binds then", name)
 	}
 	if ev := e.Last("PersistentVolumeClaim", c.Namespace, c.Name, "ProvisioningFailed"); ev != nil {
-		return answer.Stuck("no volume could be made for it: %s", ev.Message)
+		return reply.Stuck("no volume could be made for it: %s", ev.Message)
 	}
 	if class != nil && class.Provisioner != "kubernetes.io/no-provisioner" {
-		return answer.Stuck("it waits for %s to make a volume; if no such provisioner runs, nobody will", class.Provisioner)
+		return reply.Stuck("it waits for %s to make a volume; if no such provisioner runs, nobody will", class.Provisioner)
 	}
 	want := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	return answer.Stuck("no volume of class %q that is free has %s and the access modes %s", name, want.String(), facts.Modes(c))
+	return reply.Stuck("no volume of class %q that is free has %s and the access modes %s", name, want.String(), facts.Modes(c))
 }
 
 // anotherClass suggests to make the claim anew with a class that there is.
@@ -113,11 +113,11 @@ func (e *explainer) namespace(name string) *Answer {
 		return nil
 	}
 	if ns.DeletionTimestamp == nil {
-		return answer.Well("it is there, and is not being deleted")
+		return reply.Well("it is there, and is not being deleted")
 	}
 	if len(e.Held) > 0 {
 		h := e.Held[0]
-		a := answer.Stuck("it is being deleted, and %s %s waits for whoever set its finalizers %s", h.Resource, h.Name, strings.Join(h.Finalizers, ", "))
+		a := reply.Stuck("it is being deleted, and %s %s waits for whoever set its finalizers %s", h.Resource, h.Name, strings.Join(h.Finalizers, ", "))
 		if len(e.Held) > 1 {
 			a.More("%d objects in all are held", len(e.Held))
 		}
@@ -129,13 +129,13 @@ func (e *explainer) namespace(name string) *Answer {
 	}
 	for _, c := range ns.Status.Conditions {
 		if c.Status == corev1.ConditionTrue {
-			return answer.Stuck("it is being deleted: %s", c.Message)
+			return reply.Stuck("it is being deleted: %s", c.Message)
 		}
 	}
 	if len(ns.Spec.Finalizers) > 0 {
-		return answer.Stuck("it is being deleted; what is in it goes first")
+		return reply.Stuck("it is being deleted; what is in it goes first")
 	}
-	return answer.Stuck("it is empty, and waits for whoever set its finalizers %s", strings.Join(ns.Finalizers, ", "))
+	return reply.Stuck("it is empty, and waits for whoever set its finalizers %s", strings.Join(ns.Finalizers, ", "))
 }
 
 func (e *explainer) node(name string) *Answer {
@@ -154,13 +154,13 @@ func (e *explainer) explainNode(n *corev1.Node) *Answer {
 	ready := facts.NodeCondition(n, corev1.NodeReady)
 	switch ready.Status {
 	case corev1.ConditionUnknown:
-		return e.before(n, answer.Stuck("nothing has been heard of it since %s: its agent does not run, or does not reach the API", e.heard(n, ready))).
+		return e.before(n, reply.Stuck("nothing has been heard of it since %s: its agent does not run, or does not reach the API", e.heard(n, ready))).
 			Or("on that machine, ask how its agent is", "wasmplane status").Or("start it there", "wasmplane agent").
 			Or("if the machine will not come back, take it out", "wasmplane node remove %s", n.Name)
 	case corev1.ConditionFalse:
-		return e.before(n, answer.Stuck("its agent says that it is not ready: %s", strings.TrimSpace(ready.Reason+": "+ready.Message)))
+		return e.before(n, reply.Stuck("its agent says that it is not ready: %s", strings.TrimSpace(ready.Reason+": "+ready.Message)))
 	case "":
-		return answer.Stuck("its agent has never reported: it has only just joined, or somebody made the Node by hand").
+		return reply.Stuck("its agent has never reported: it has only just joined, or somebody made the Node by hand").
 			Or("take it out, if there is no such machine", "kubectl delete node %s", n.Name)
 	case corev1.ConditionTrue:
 	}
@@ -169,13 +169,13 @@ func (e *explainer) explainNode(n *corev1.Node) *Answer {
 		corev1.NodeNetworkUnavailable,
 	} {
 		if c := facts.NodeCondition(n, t); c.Status == corev1.ConditionTrue {
-			return answer.Stuck("it is ready, and takes no new pods: %s: %s", t, c.Message)
+			return reply.Stuck("it is ready, and takes no new pods: %s: %s", t, c.Message)
 		}
 	}
 	if n.Spec.Unschedulable {
-		return answer.Stuck("it is ready, and takes no new pods: it is cordoned").Or("use it again", "kubectl uncordon %s", n.Name)
+		return reply.Stuck("it is ready, and takes no new pods: it is cordoned").Or("use it again", "kubectl uncordon %s", n.Name)
 	}
-	return answer.Well("it is ready")
+	return reply.Well("it is ready")
 }
 
 // heard is when a node gave its last sign of life.

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/native/nodefeatures"
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 	"github.com/wasmplane/wasmplane/core/why/trial"
 )
 
@@ -26,7 +26,7 @@ func (e *explainer) pending(p *corev1.Pod) *Answer {
 		for _, g := range p.Spec.SchedulingGates {
 			gates = append(gates, g.Name)
 		}
-		return answer.Stuck("it is held back by its scheduling gates %s, until whoever set them takes them off", strings.Join(gates, ", ")).
+		return reply.Stuck("it is held back by its scheduling gates %s, until whoever set them takes them off", strings.Join(gates, ", ")).
 			Or("take the gates off", `kubectl patch pod %s -n %s --type=json -p '[{"op":"remove","path":"/spec/schedulingGates"}]'`, p.Name, p.Namespace)
 	}
 	if a := e.podClaims(p); a != nil {
@@ -47,9 +47,9 @@ func (e *explainer) pending(p *corev1.Pod) *Answer {
 		return a
 	}
 	if e.Partial {
-		a := answer.Stuck("no node takes it, says the scheduler: %s", strings.TrimSuffix(scheduled.Message, "."))
+		a := reply.Stuck("no node takes it, says the scheduler: %s", strings.TrimSuffix(scheduled.Message, "."))
 		if scheduled.Message == "" {
-			a = answer.Stuck("it has not been scheduled yet, and nothing says why")
+			a = reply.Stuck("it has not been scheduled yet, and nothing says why")
 		}
 		a.Unknown = append(a.Unknown, "what would let it in: that takes all nodes and pods")
 		return a
@@ -59,7 +59,7 @@ func (e *explainer) pending(p *corev1.Pod) *Answer {
 		return e.nobodysPod(p)
 	}
 	if err != nil {
-		a := answer.Stuck("it has no node: %s", scheduled.Message)
+		a := reply.Stuck("it has no node: %s", scheduled.Message)
 		a.Unknown = append(a.Unknown, "what would let it in: "+err.Error())
 		return a
 	}
@@ -68,7 +68,7 @@ func (e *explainer) pending(p *corev1.Pod) *Answer {
 
 // nobodysPod asks for a scheduler that there is not.
 func (e *explainer) nobodysPod(p *corev1.Pod) *Answer {
-	a := answer.Stuck("no scheduler has looked at it: it asks for the scheduler %q, and none of that name answers", p.Spec.SchedulerName)
+	a := reply.Stuck("no scheduler has looked at it: it asks for the scheduler %q, and none of that name answers", p.Spec.SchedulerName)
 	if metav1.GetControllerOfNoCopy(p) == nil {
 		a.Or("make it anew for the default scheduler", "kubectl get pod %s -n %s -o yaml | sed '/schedulerName:/d' | kubectl replace --force -f -", p.Name, p.Namespace)
 	}
@@ -78,31 +78,31 @@ func (e *explainer) nobodysPod(p *corev1.Pod) *Answer {
 // tried is what the scheduler would decide now, and after which change it would decide otherwise.
 func (e *explainer) tried(t *trial.Trial, p *corev1.Pod, scheduled corev1.PodCondition) *Answer {
 	if len(e.Nodes) == 0 {
-		return answer.Stuck("there is no node in the cluster").
+		return reply.Stuck("there is no node in the cluster").
 			Or("join a machine", "wasmplane token create")
 	}
 	if st := t.Gate(p); st != nil {
-		return answer.Stuck("plugin %s does not let it be tried yet: %s", st.Plugin, st.Joined())
+		return reply.Stuck("plugin %s does not let it be tried yet: %s", st.Plugin, st.Joined())
 	}
 	d := t.Decide(p)
 	switch {
 	case e.ctx.Err() != nil:
-		a := answer.Stuck("it has no node: %s", cmp.Or(scheduled.Message, "nothing says why"))
+		a := reply.Stuck("it has no node: %s", cmp.Or(scheduled.Message, "nothing says why"))
 		a.Unknown = append(a.Unknown, "why no node takes it, and what would let it in: the time for one question ended before the scheduler had decided")
 		return a
 	case d.Node != "" && e.whole():
-		return answer.Stuck("it has not been scheduled yet; node %s would take it now", d.Node)
+		return reply.Stuck("it has not been scheduled yet; node %s would take it now", d.Node)
 	case d.Node != "":
 		return e.notNative(p, d.Node, scheduled)
 	case d.Fatal() != nil:
-		return answer.Stuck("a plugin of the scheduler fails: %s", d.Fatal().Joined())
+		return reply.Stuck("a plugin of the scheduler fails: %s", d.Fatal().Joined())
 	}
 	refused := t.Refusals(d)
 	if len(refused) == 0 {
-		return answer.Stuck("no node is looked at: %s", strings.TrimSuffix(d.Message(), "."))
+		return reply.Stuck("no node is looked at: %s", strings.TrimSuffix(d.Message(), "."))
 	}
 	first := refused[0]
-	a := answer.Stuck("no node takes it: %s on %d of %d nodes (%s)", first.Reason, len(first.Nodes), len(e.Nodes), first.Plugin)
+	a := reply.Stuck("no node takes it: %s on %d of %d nodes (%s)", first.Reason, len(first.Nodes), len(e.Nodes), first.Plugin)
 	a.Refused = refused
 	for _, r := range refused[1:] {
 		a.Cause += fmt.Sprintf(", %s on %d (%s)", r.Reason, len(r.Nodes), r.Plugin)
@@ -147,18 +147,18 @@ func (e *explainer) whole() bool { return e.Profiles != nil && len(e.Untried) ==
 // notNative: the native filters leave the pod a node, and yet it has none.
 func (e *explainer) notNative(p *corev1.Pod, node string, scheduled corev1.PodCondition) *Answer {
 	if scheduled.Status != corev1.ConditionFalse {
-		return answer.Stuck("it has not been scheduled yet; node %s would take it", node)
+		return reply.Stuck("it has not been scheduled yet; node %s would take it", node)
 	}
 	var a *Answer
 	for _, reason := range slices.Sorted(maps.Keys(e.Refusals)) {
 		if plugin := e.Refusals[reason]; strings.Contains(scheduled.Message, reason) {
-			a = answer.Stuck("plugin %s refuses it: %s", plugin, reason)
+			a = reply.Stuck("plugin %s refuses it: %s", plugin, reason)
 			a.Or("see what the plugin said of which node", "wasmplane trace pod/%s -n %s", p.Name, p.Namespace)
 			break
 		}
 	}
 	if a == nil {
-		a = answer.Stuck("the scheduler refused it when it last tried: %s", strings.TrimSuffix(scheduled.Message, "."))
+		a = reply.Stuck("the scheduler refused it when it last tried: %s", strings.TrimSuffix(scheduled.Message, "."))
 		a.Or("see which plugin said what of which node", "wasmplane trace pod/%s -n %s", p.Name, p.Namespace)
 	}
 	a.More("the other filters would let it onto node %s", node)
@@ -186,7 +186,7 @@ func (e *explainer) promised(p *corev1.Pod) *Answer {
 		return nil
 	}
 	o := going[0]
-	a := answer.Stuck("it gets node %s as soon as pods that are less important have left it: %s/%s has until %s", node, o.Namespace, o.Name,
+	a := reply.Stuck("it gets node %s as soon as pods that are less important have left it: %s/%s has until %s", node, o.Namespace, o.Name,
 		o.DeletionTimestamp.UTC().Format("15:04:05")).Publicly("it gets node %s as soon as pods that are less important have left it", node)
 	for _, o := range going[:min(len(going), 5)] {
 		a.Or("forget pod "+o.Name+" now; its containers may still run", "kubectl delete pod %s -n %s --grace-period=0 --force", o.Name,

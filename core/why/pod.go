@@ -9,8 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 )
 
 func (e *explainer) pod(name string) *Answer {
@@ -26,7 +26,7 @@ func (e *explainer) explainPod(p *corev1.Pod) *Answer {
 	case p.DeletionTimestamp != nil:
 		return e.ending(p)
 	case p.Status.Phase == corev1.PodSucceeded:
-		return answer.Well("it has ended, successfully")
+		return reply.Well("it has ended, successfully")
 	case p.Status.Phase == corev1.PodFailed:
 		return e.failed(p)
 	case p.Spec.NodeName == "":
@@ -39,7 +39,7 @@ func (e *explainer) explainPod(p *corev1.Pod) *Answer {
 		return a
 	}
 	if condition(p, corev1.PodReady).Status == corev1.ConditionTrue {
-		return answer.Well("it runs and is ready, on node %s", p.Spec.NodeName)
+		return reply.Well("it runs and is ready, on node %s", p.Spec.NodeName)
 	}
 	return e.unready(p)
 }
@@ -56,11 +56,11 @@ func condition(p *corev1.Pod, t corev1.PodConditionType) corev1.PodCondition {
 // ending: a pod that is deleted and still there.
 func (e *explainer) ending(p *corev1.Pod) *Answer {
 	if len(p.Finalizers) > 0 {
-		return answer.Stuck("it is being deleted and waits for whoever set its finalizers %s", strings.Join(p.Finalizers, ", ")).
+		return reply.Stuck("it is being deleted and waits for whoever set its finalizers %s", strings.Join(p.Finalizers, ", ")).
 			Or("take the finalizers off, if nobody is there to do it",
 				`kubectl patch pod %s -n %s --type=merge -p '{"metadata":{"finalizers":null}}'`, p.Name, p.Namespace)
 	}
-	a := answer.Stuck("it is being deleted%s; node %s has until %s to stop it", e.disrupted(p), p.Spec.NodeName,
+	a := reply.Stuck("it is being deleted%s; node %s has until %s to stop it", e.disrupted(p), p.Spec.NodeName,
 		p.DeletionTimestamp.UTC().Format("15:04:05"))
 	if n := e.onNode(p); n != nil {
 		a = n.Of("it is being deleted, and its node cannot confirm that it has stopped")
@@ -75,7 +75,7 @@ func (e *explainer) onNode(p *corev1.Pod) *Answer {
 	}
 	n, ok := facts.Find(e.Nodes, "", p.Spec.NodeName)
 	if !ok {
-		return answer.Stuck("node %s, to which it is bound, does not exist", p.Spec.NodeName).
+		return reply.Stuck("node %s, to which it is bound, does not exist", p.Spec.NodeName).
 			Or("delete it, so that its controller makes another", "kubectl delete pod %s -n %s --grace-period=0 --force", p.Name, p.Namespace)
 	}
 	if a := e.explainNode(n); !a.Well && !nodeReady(n) {
@@ -96,7 +96,7 @@ func (e *explainer) containers(p *corev1.Pod) *Answer {
 	if len(p.Status.ContainerStatuses) == 0 {
 		if ev := e.Last("Pod", p.Namespace, p.Name, "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox",
 			"FailedCreatePodContainer"); ev != nil {
-			return e.missing(p, answer.Stuck("node %s cannot prepare it: %s", p.Spec.NodeName, ev.Message), ev.Message)
+			return e.missing(p, reply.Stuck("node %s cannot prepare it: %s", p.Spec.NodeName, ev.Message), ev.Message)
 		}
 	}
 	return nil
@@ -119,13 +119,13 @@ func (e *explainer) container(p *corev1.Pod, s *corev1.ContainerStatus) *Answer 
 		if t := s.LastTerminationState.Terminated; t != nil {
 			ended = fmt.Sprintf(" with exit code %d (%s) %s", t.ExitCode, t.Reason, t.Message)
 		}
-		a := answer.Stuck("container %s ends again and again, %d times so far, at last%s", s.Name, s.RestartCount, strings.TrimRight(ended, " "))
+		a := reply.Stuck("container %s ends again and again, %d times so far, at last%s", s.Name, s.RestartCount, strings.TrimRight(ended, " "))
 		if ev := e.Last("Pod", p.Namespace, p.Name, "Unhealthy"); ev != nil && strings.HasPrefix(ev.Message, "Liveness") {
 			a.More("its liveness probe failed: %s", ev.Message)
 		}
 		return a.Or("read what it wrote before it ended", "kubectl logs %s -n %s -c %s --previous", p.Name, p.Namespace, s.Name)
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-		return e.missing(p, answer.Stuck("container %s cannot be made: %s", s.Name, w.Message), w.Message)
+		return e.missing(p, reply.Stuck("container %s cannot be made: %s", s.Name, w.Message), w.Message)
 	}
 	return nil
 }
@@ -173,18 +173,18 @@ func (e *explainer) unready(p *corev1.Pod) *Answer {
 			continue
 		}
 		if ev := e.Last("Pod", p.Namespace, p.Name, "Unhealthy"); ev != nil {
-			return answer.Stuck("container %s runs, and its probe fails: %s", s.Name, ev.Message).
+			return reply.Stuck("container %s runs, and its probe fails: %s", s.Name, ev.Message).
 				Or("read what it writes", "kubectl logs %s -n %s -c %s", p.Name, p.Namespace, s.Name).
 				Or("change the probe", "kubectl edit %s -n %s", e.Owner(p), p.Namespace)
 		}
-		return answer.Stuck("container %s runs, and is not ready yet", s.Name)
+		return reply.Stuck("container %s runs, and is not ready yet", s.Name)
 	}
 	for _, g := range p.Spec.ReadinessGates {
 		if condition(p, g.ConditionType).Status != corev1.ConditionTrue {
-			return answer.Stuck("its readiness gate %s is not true; whoever is to set it has not", g.ConditionType)
+			return reply.Stuck("its readiness gate %s is not true; whoever is to set it has not", g.ConditionType)
 		}
 	}
-	a := answer.Stuck("node %s has not started it yet", p.Spec.NodeName)
+	a := reply.Stuck("node %s has not started it yet", p.Spec.NodeName)
 	if c := condition(p, corev1.PodReady); c.Message != "" {
 		a.More("%s", c.Message)
 	}

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 )
 
 func sortedNames(m corev1.ResourceList) []corev1.ResourceName { return slices.Sorted(maps.Keys(m)) }
@@ -33,19 +33,19 @@ func (e *explainer) autoscaler(name string) *Answer {
 	able, active, limited := state[autoscalingv2.AbleToScale], state[autoscalingv2.ScalingActive], state[autoscalingv2.ScalingLimited]
 	switch {
 	case len(h.Status.Conditions) == 0:
-		return answer.Stuck("its controller has not looked at it yet")
+		return reply.Stuck("its controller has not looked at it yet")
 	case able.Status == corev1.ConditionFalse:
-		return e.noTarget(h, answer.Stuck("it cannot scale %s: %s", target, able.Message))
+		return e.noTarget(h, reply.Stuck("it cannot scale %s: %s", target, able.Message))
 	case active.Status == corev1.ConditionFalse && active.Reason == "ScalingDisabled":
-		return answer.Stuck("it does nothing while %s has 0 replicas", target).
+		return reply.Stuck("it does nothing while %s has 0 replicas", target).
 			Or("give it a replica", "kubectl scale %s -n %s --replicas=%d", target, e.in, max(1, wanted(h.Spec.MinReplicas)))
 	case active.Status == corev1.ConditionFalse:
 		return e.noMetrics(target, active.Message)
 	case limited.Status == corev1.ConditionTrue && limited.Reason == "TooManyReplicas":
-		return answer.Stuck("it would have more than %d replicas of %s, its maxReplicas", h.Spec.MaxReplicas, target).
+		return reply.Stuck("it would have more than %d replicas of %s, its maxReplicas", h.Spec.MaxReplicas, target).
 			Or("allow it more", `kubectl patch hpa %s -n %s --type=merge -p '{"spec":{"maxReplicas":%d}}'`, name, e.in, 2*h.Spec.MaxReplicas)
 	}
-	return answer.Well("it keeps %s at %d replicas", target, h.Status.DesiredReplicas)
+	return reply.Well("it keeps %s at %d replicas", target, h.Status.DesiredReplicas)
 }
 
 // noTarget names workloads that could have been meant.
@@ -70,10 +70,10 @@ func (e *explainer) noMetrics(target, message string) *Answer {
 		if what == string(corev1.ResourceMemory) {
 			amount = "128Mi"
 		}
-		return answer.Stuck("it cannot tell how busy %s is: container %s requests no %s", target, container, what).
+		return reply.Stuck("it cannot tell how busy %s is: container %s requests no %s", target, container, what).
 			Or("have it request some", "kubectl set resources %s -n %s -c %s --requests=%s=%s", target, e.in, container, what, amount)
 	}
-	a := answer.Stuck("it cannot tell how busy %s is: %s", target, message)
+	a := reply.Stuck("it cannot tell how busy %s is: %s", target, message)
 	groups := map[string]string{
 		"resource metrics": "metrics.k8s.io", "custom metrics": "custom.metrics.k8s.io",
 		"external metrics": "external.metrics.k8s.io",
@@ -112,21 +112,21 @@ func (e *explainer) budget(name string) *Answer {
 		return nil
 	}
 	if b.Status.ObservedGeneration < b.Generation {
-		return answer.Stuck("its controller has not looked at it yet: until then nothing may be evicted")
+		return reply.Stuck("its controller has not looked at it yet: until then nothing may be evicted")
 	}
 	for _, c := range b.Status.Conditions {
 		if c.Type == policyv1.DisruptionAllowedCondition && c.Reason == policyv1.SyncFailedReason {
-			return answer.Stuck("it lets no pod be evicted: %s", c.Message)
+			return reply.Stuck("it lets no pod be evicted: %s", c.Message)
 		}
 	}
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	switch {
 	case b.Status.DisruptionsAllowed > 0:
-		return answer.Well("it lets %d of %d pods be evicted now", b.Status.DisruptionsAllowed, b.Status.ExpectedPods)
+		return reply.Well("it lets %d of %d pods be evicted now", b.Status.DisruptionsAllowed, b.Status.ExpectedPods)
 	case err != nil || b.Spec.Selector == nil:
-		return answer.Stuck("it protects nothing: it selects no pod")
+		return reply.Stuck("it protects nothing: it selects no pod")
 	case b.Status.ExpectedPods == 0:
-		return answer.Stuck("it protects nothing: no pod has the labels %s that it selects", metav1.FormatLabelSelector(b.Spec.Selector)).
+		return reply.Stuck("it protects nothing: no pod has the labels %s that it selects", metav1.FormatLabelSelector(b.Spec.Selector)).
 			Or("see which labels pods have", "kubectl get pods -n %s --show-labels", e.in)
 	}
 	var unready *corev1.Pod
@@ -144,7 +144,7 @@ func (e *explainer) budget(name string) *Answer {
 		return e.explainPod(unready).Of("it lets no pod be evicted: %d are healthy, and %d have to be: pod %s", b.Status.CurrentHealthy,
 			b.Status.DesiredHealthy, unready.Name)
 	}
-	a := answer.Stuck("it lets no pod be evicted: %d are healthy, and %d have to be (%s)", b.Status.CurrentHealthy, b.Status.DesiredHealthy,
+	a := reply.Stuck("it lets no pod be evicted: %d are healthy, and %d have to be (%s)", b.Status.CurrentHealthy, b.Status.DesiredHealthy,
 		facts.Rule(b))
 	if b.Spec.MaxUnavailable == nil && !strings.HasPrefix(owner, "pod/") && owner != "" {
 		a.Or("make one more pod", "kubectl scale %s -n %s --replicas=%d", owner, e.in, b.Status.DesiredHealthy+1)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 )
 
 func (e *explainer) service(name string) *Answer {
@@ -23,13 +23,13 @@ func (e *explainer) service(name string) *Answer {
 		return nil
 	}
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
-		return answer.Well("it is a name for %s and has no endpoints", s.Spec.ExternalName)
+		return reply.Well("it is a name for %s and has no endpoints", s.Spec.ExternalName)
 	}
 	if ready := e.endpoints(s); ready > 0 {
-		return answer.Well("it has ready endpoints: %d", ready)
+		return reply.Well("it has ready endpoints: %d", ready)
 	}
 	if len(s.Spec.Selector) == 0 {
-		return answer.Stuck("it has no endpoints: it selects no pods, and nobody has made EndpointSlices for it").
+		return reply.Stuck("it has no endpoints: it selects no pods, and nobody has made EndpointSlices for it").
 			Or("let it select pods", "kubectl set selector service/%s KEY=VALUE -n %s", name, e.in)
 	}
 	selector := labels.SelectorFromSet(s.Spec.Selector)
@@ -52,7 +52,7 @@ func (e *explainer) service(name string) *Answer {
 			return a
 		}
 	}
-	return answer.Stuck("it has no endpoints yet, although %d pods that it selects are ready", len(chosen))
+	return reply.Stuck("it has no endpoints yet, although %d pods that it selects are ready", len(chosen))
 }
 
 func (e *explainer) endpoints(s *corev1.Service) (ready int) {
@@ -73,7 +73,7 @@ func (e *explainer) endpoints(s *corev1.Service) (ready int) {
 // nobody has the labels that a Service selects. Where pods have the same keys with other
 // values, those are probably the ones that were meant.
 func (e *explainer) nobody(s *corev1.Service) *Answer {
-	a := answer.Stuck("it has no endpoints: no pod in the namespace has the labels %s that it selects", labels.Set(s.Spec.Selector))
+	a := reply.Stuck("it has no endpoints: no pod in the namespace has the labels %s that it selects", labels.Set(s.Spec.Selector))
 	seen := map[string]bool{}
 	for _, p := range e.Pods {
 		meant, all := labels.Set{}, true
@@ -115,7 +115,7 @@ func unnamed(s *corev1.Service, port corev1.ServicePort, pods []*corev1.Pod) *An
 	}
 	slices.Sort(names)
 	names = slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" })
-	a := answer.Stuck("it has no endpoints: no container of its pods has a port of the name %q, its targetPort (theirs: %s)", port.TargetPort.StrVal, strings.Join(names, ", "))
+	a := reply.Stuck("it has no endpoints: no container of its pods has a port of the name %q, its targetPort (theirs: %s)", port.TargetPort.StrVal, strings.Join(names, ", "))
 	for i, of := range s.Spec.Ports {
 		if len(names) > 0 && of.Port == port.Port {
 			a.Or("use the port "+names[0], `kubectl patch service %s -n %s --type=json -p '[{"op":"replace","path":"/spec/ports/%d/targetPort","value":%s}]'`, s.Name, s.Namespace, i, facts.JSON([]string{fmt.Sprintf("%q", names[0])}))

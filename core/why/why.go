@@ -16,14 +16,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 	"github.com/wasmplane/wasmplane/core/why/trial"
 )
 
 type (
 	// Answer says why.
-	Answer = answer.Answer
+	Answer = reply.Answer
 	// Cluster is what the API stores, as far as somebody could read it.
 	Cluster = facts.Cluster
 	// Held is an object that waits for its finalizers.

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 )
 
 func (e *explainer) deployment(name string) *Answer {
@@ -24,14 +24,14 @@ func (e *explainer) deployment(name string) *Answer {
 	}
 	want := wanted(d.Spec.Replicas)
 	if d.Spec.Paused {
-		return answer.Stuck("it is paused: changes of its template are not rolled out").Or("let it go on", "kubectl rollout resume deployment/%s -n %s",
+		return reply.Stuck("it is paused: changes of its template are not rolled out").Or("let it go on", "kubectl rollout resume deployment/%s -n %s",
 			name, e.in)
 	}
 	if d.Status.ObservedGeneration < d.Generation {
-		return answer.Stuck("its controller has not seen the last change yet")
+		return reply.Stuck("its controller has not seen the last change yet")
 	}
 	if d.Status.UpdatedReplicas >= want && d.Status.AvailableReplicas >= want && d.Status.Replicas == d.Status.UpdatedReplicas {
-		return answer.Well("all of its %d pods are available", want)
+		return reply.Well("all of its %d pods are available", want)
 	}
 	slow := ""
 	for _, c := range d.Status.Conditions {
@@ -47,7 +47,7 @@ func (e *explainer) deployment(name string) *Answer {
 		}
 	}
 	if newest == nil {
-		return answer.Stuck("it has no ReplicaSet yet")
+		return reply.Stuck("it has no ReplicaSet yet")
 	}
 	return e.making(made{"ReplicaSet", newest.Name, newest.UID, int(want), failure(newest.Status.Conditions)}).
 		Of("%d of %d updated pods are available%s", newest.Status.AvailableReplicas, want, slow)
@@ -67,7 +67,7 @@ func (e *explainer) replicaSet(name string) *Answer {
 	}
 	want := wanted(rs.Spec.Replicas)
 	if rs.Status.AvailableReplicas >= want {
-		return answer.Well("all of its %d pods are available", want)
+		return reply.Well("all of its %d pods are available", want)
 	}
 	return e.making(made{"ReplicaSet", name, rs.UID, int(want), failure(rs.Status.Conditions)}).Of("%d of %d pods are available",
 		rs.Status.AvailableReplicas, want)
@@ -89,7 +89,7 @@ func (e *explainer) statefulSet(name string) *Answer {
 	}
 	want := wanted(s.Spec.Replicas)
 	if s.Status.AvailableReplicas >= want {
-		return answer.Well("all of its %d pods are available", want)
+		return reply.Well("all of its %d pods are available", want)
 	}
 	m := made{"StatefulSet", name, s.UID, int(want), ""}
 	if s.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
@@ -123,7 +123,7 @@ func (e *explainer) daemonSet(name string) *Answer {
 		return nil
 	}
 	if s.Status.NumberAvailable >= s.Status.DesiredNumberScheduled {
-		return answer.Well("its pods are available on all %d nodes that it selects", s.Status.DesiredNumberScheduled)
+		return reply.Well("its pods are available on all %d nodes that it selects", s.Status.DesiredNumberScheduled)
 	}
 	return e.making(made{"DaemonSet", name, s.UID, int(s.Status.DesiredNumberScheduled), ""}).
 		Of("its pods are available on %d of %d nodes", s.Status.NumberAvailable, s.Status.DesiredNumberScheduled)
@@ -164,9 +164,9 @@ func (e *explainer) making(m made) *Answer {
 		}
 	}
 	if len(pods) < m.want {
-		return answer.Stuck("%s %s has made %d of %d pods, and nothing says why it makes no more", strings.ToLower(m.kind), m.name, len(pods), m.want)
+		return reply.Stuck("%s %s has made %d of %d pods, and nothing says why it makes no more", strings.ToLower(m.kind), m.name, len(pods), m.want)
 	}
-	return answer.Well("its pods run and are ready; they are not counted as available yet")
+	return reply.Well("its pods run and are ready; they are not counted as available yet")
 }
 
 // refusedPod: the API took no pod.
@@ -176,7 +176,7 @@ func (e *explainer) refusedPod(message string, missing int) *Answer {
 		if a := e.refusedBy(message); a != nil {
 			return a
 		}
-		a := answer.Stuck("the API refuses its pods: %s", message)
+		a := reply.Stuck("the API refuses its pods: %s", message)
 		if strings.Contains(message, "serviceaccount") || strings.Contains(message, "service account") {
 			if _, name, found := strings.Cut(message, `serviceaccount "`); found {
 				name, _, _ = strings.Cut(name, `"`)
@@ -186,7 +186,7 @@ func (e *explainer) refusedPod(message string, missing int) *Answer {
 		return a
 	}
 	name, _, _ := strings.Cut(about, ",")
-	a := answer.Stuck("quota %s leaves no room for its pods", name).More("exceeded quota: %s", about)
+	a := reply.Stuck("quota %s leaves no room for its pods", name).More("exceeded quota: %s", about)
 	requested, used := facts.Amounts(about, "requested: "), facts.Amounts(about, "used: ")
 	hard := []string{}
 	for _, what := range slices.Sorted(maps.Keys(requested)) {

@@ -11,31 +11,31 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 )
 
 // ClusterPolicy says which pods a policy of the cluster is about, and what of it meets nobody.
-func (r Rules) ClusterPolicy(name string) *answer.Answer {
+func (r Rules) ClusterPolicy(name string) *reply.Answer {
 	at := slices.IndexFunc(r.ClusterPolicies, func(np *policyv1alpha2.ClusterNetworkPolicy) bool { return np.Name == name })
 	if at < 0 {
 		return nil
 	}
 	np := r.ClusterPolicies[at]
 	if ev := r.Last("ClusterNetworkPolicy", "", name, "NotEnforced"); ev != nil {
-		return answer.Stuck("it is not enforced as it stands: %s", ev.Message)
+		return reply.Stuck("it is not enforced as it stands: %s", ev.Message)
 	}
 	selected := r.inNamespaces(np.Spec.Subject.Namespaces, np.Spec.Subject.Pods)
 	onPodNetwork := slices.DeleteFunc(slices.Clone(selected), func(p *corev1.Pod) bool { return p.Spec.HostNetwork })
 	switch {
 	case len(selected) == 0 && r.Partial:
-		return answer.Well("which pods it selects can be told only to who may list those of all namespaces")
+		return reply.Well("which pods it selects can be told only to who may list those of all namespaces")
 	case len(selected) == 0:
-		return answer.Stuck("it selects no pod: none has the labels of spec.subject, in a namespace with the labels there").
+		return reply.Stuck("it selects no pod: none has the labels of spec.subject, in a namespace with the labels there").
 			Or("compare with the labels of namespaces and pods", "kubectl get namespaces,pods -A --show-labels")
 	case len(onPodNetwork) == 0:
-		return answer.Stuck("the pods that it selects are on their nodes' network (hostNetwork), where no policy applies")
+		return reply.Stuck("the pods that it selects are on their nodes' network (hostNetwork), where no policy applies")
 	}
-	a := answer.Well("it is asked about %d pods, in the tier %s with priority %d", len(onPodNetwork), np.Spec.Tier, np.Spec.Priority)
+	a := reply.Well("it is asked about %d pods, in the tier %s with priority %d", len(onPodNetwork), np.Spec.Tier, np.Spec.Priority)
 	for i, rule := range np.Spec.Ingress {
 		var peers []policyv1alpha2.ClusterNetworkPolicyEgressPeer
 		for _, p := range rule.From {
@@ -55,7 +55,7 @@ func (r Rules) ClusterPolicy(name string) *answer.Answer {
 }
 
 // matchesNobody says of a rule's peers when there is none.
-func (r Rules) matchesNobody(a *answer.Answer, field string, peers []policyv1alpha2.ClusterNetworkPolicyEgressPeer) {
+func (r Rules) matchesNobody(a *reply.Answer, field string, peers []policyv1alpha2.ClusterNetworkPolicyEgressPeer) {
 	for _, p := range peers {
 		switch {
 		case p.Nodes != nil:

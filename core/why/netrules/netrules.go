@@ -16,32 +16,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/wasmplane/wasmplane/core/why/answer"
 	"github.com/wasmplane/wasmplane/core/why/facts"
+	"github.com/wasmplane/wasmplane/core/why/reply"
 )
 
 // Rules of a cluster's network.
 type Rules struct{ *facts.Cluster }
 
 // Policy says which pods a policy isolates, and what of it meets nobody.
-func (r Rules) Policy(namespace, name string) *answer.Answer {
+func (r Rules) Policy(namespace, name string) *reply.Answer {
 	np, ok := facts.Find(r.Policies, namespace, name)
 	if !ok {
 		return nil
 	}
 	if ev := r.Last("NetworkPolicy", np.Namespace, np.Name, "NotEnforced"); ev != nil {
-		return answer.Stuck("it is not enforced as it stands: %s", ev.Message)
+		return reply.Stuck("it is not enforced as it stands: %s", ev.Message)
 	}
 	selected := r.podsBy(np.Namespace, nil, &np.Spec.PodSelector)
 	onPodNetwork := slices.DeleteFunc(slices.Clone(selected), func(p *corev1.Pod) bool { return p.Spec.HostNetwork })
 	switch {
 	case len(selected) == 0:
-		return answer.Stuck("it selects no pod: none of namespace %s has the labels %s", np.Namespace, metav1.FormatLabelSelector(&np.Spec.PodSelector)).
+		return reply.Stuck("it selects no pod: none of namespace %s has the labels %s", np.Namespace, metav1.FormatLabelSelector(&np.Spec.PodSelector)).
 			Or("compare with the labels of the pods", "kubectl get pods -n %s --show-labels", np.Namespace)
 	case len(onPodNetwork) == 0:
-		return answer.Stuck("the pods that it selects are on their nodes' network (hostNetwork), where no policy applies")
+		return reply.Stuck("the pods that it selects are on their nodes' network (hostNetwork), where no policy applies")
 	}
-	a := answer.Well("it isolates %d of the namespace's pods (policyTypes %v)", len(onPodNetwork), np.Spec.PolicyTypes)
+	a := reply.Well("it isolates %d of the namespace's pods (policyTypes %v)", len(onPodNetwork), np.Spec.PolicyTypes)
 	for i, rule := range np.Spec.Ingress {
 		r.meetsNobody(a, np, fmt.Sprintf("spec.ingress[%d].from", i), rule.From)
 	}
@@ -52,7 +52,7 @@ func (r Rules) Policy(namespace, name string) *answer.Answer {
 }
 
 // meetsNobody says of a rule's peers when no pod is one, and no block of addresses either.
-func (r Rules) meetsNobody(a *answer.Answer, np *networkingv1.NetworkPolicy, field string, peers []networkingv1.NetworkPolicyPeer) {
+func (r Rules) meetsNobody(a *reply.Answer, np *networkingv1.NetworkPolicy, field string, peers []networkingv1.NetworkPolicyPeer) {
 	for _, p := range peers {
 		if p.IPBlock != nil || len(r.podsBy(np.Namespace, p.NamespaceSelector, p.PodSelector)) > 0 {
 			return

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package answer is what somebody hears who asks why an object makes no progress: one
+// Package reply is what somebody hears who asks why an object makes no progress: one
 // sentence of a cause, what says more, what would help, and what is not known.
 //
 // It guarantees that a command which it suggests has no word that a shell would
 // interpret, and that nothing of what it prints is obeyed by a terminal.
-package answer
+package reply
 
 import (
 	"cmp"

@@ -983,6 +983,7 @@ function pointOf(op: i32): string {
 /** A plugin with its hooks; the last one made is the module's. */
 export class Plugin {
   /** @internal */ configure: ((settings: Value) => string | null) | null = null;
+  /** @internal */ schema: string = "";
   /** @internal */ onMutate: Admission | null = null;
   /** @internal */ onValidate: Admission | null = null;
   /** @internal */ onConvert: Admission | null = null;
@@ -1065,6 +1066,9 @@ export class Plugin {
   /** Takes settings: the function is called with the entry's before anything else, and
    * answers why they are refused, or null. It may name hooks anew, whose fields depend on the settings. */
   settings(f: (settings: Value) => string | null): Plugin { this.configure = f; return this; }
+  /** Gives a JSON schema of the settings, as JSON: the host holds an entry's settings against it before the function is
+   * called, and names the field that is wrong. */
+  settingsSchema(schema: string): Plugin { this.schema = schema; return this; }
   /** Names a host function that the plugin cannot do without. */
   needs(name: string): Plugin { this.needed.push(name); return this; }
   /** Tells pods apart by what is written in them: value is pod.metadata.namespace, pod.metadata.labels["..."] or
@@ -1234,6 +1238,7 @@ function manifested(): u64 {
   const manifest = new Obj().set("abi", 1).set("name", p.name).set("version", p.version).set("settings", p.configure != null)
     .set("needs", p.needed).set("hooks", p.hooks.values()), groups = p.groupings;
   if (groups) manifest.set("groups", groups as Obj);
+  if (p.schema.length) manifest.set("settingsSchema", new Raw(p.schema));
   return give(manifest.toString());
 }
 

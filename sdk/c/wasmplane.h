@@ -345,6 +345,9 @@ typedef struct {
     /* Takes the entry's settings before anything else; answers 0, or why they are refused. The
      * table WP_PLUGIN may be changed here (fields that depend on the settings). */
     const char *(*settings)(wp_value settings);
+    /* A JSON schema of the settings: the host holds an entry's settings against it before the function is called, and
+     * names the field that is wrong; 0: there is none. */
+    const char *settings_schema;
     const char *needs[WP_NEEDS]; /* host functions that the plugin cannot do without */
     wp_groups groups;
 
@@ -1410,6 +1413,7 @@ WP__EXPORT("describe") int64_t wp__describe(void) {
     wp_text t = {0};
     wp__print(&t, "{\"abi\":1,\"name\":%q,\"version\":%q,\"settings\":%s,\"needs\":", p->name, p->version, p->settings ? "true" : "false");
     wp__strings(&t, p->needs, WP_NEEDS);
+    if (p->settings_schema) wp__print(&t, ",\"settingsSchema\":%s", p->settings_schema);
     wp__groups(&t, &p->groups);
     wp__str(&t, ",\"hooks\":[");
     wp__admission(&t, WP__MUTATE, wp__point(WP__MUTATE), &p->mutate);

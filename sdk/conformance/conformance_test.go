@@ -258,6 +258,7 @@ func (g *guest) describes(t *testing.T) {
 	if m.Name != "conformance" || m.Version != "1.2.3" || !m.Settings || len(m.Needs) != 0 || len(m.Hooks) != len(g.points()) {
 		t.Errorf("manifest %+v", m)
 	}
+	same(t, "the schema of the settings", string(m.SettingsSchema), `{"required": ["key"]}`)
 	rule := abi.Rule{Operations: []string{"CREATE"}, Groups: []string{""}, Versions: []string{"v1"}, Resources: []string{"pods"}}
 	if got := m.Hook(abi.AdmissionMutate).Match; len(got) != 1 || !reflect.DeepEqual(got[0], rule) {
 		t.Errorf("match %+v", got)

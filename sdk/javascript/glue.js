@@ -149,10 +149,10 @@ export function start(plugin) {
   const manifest = {};
   const load = (p) => {
     for (const key of Object.keys(p)) {
-      expect(operations[key] || ["name", "version", "needs", "settings", "groups"].includes(key), `a plugin has no ${key}: expected name, version, needs, settings, groups or one of ${names.join(", ")}`);
+      expect(operations[key] || ["name", "version", "needs", "settings", "settingsSchema", "groups"].includes(key), `a plugin has no ${key}: expected name, version, needs, settings, settingsSchema, groups or one of ${names.join(", ")}`);
     }
     expect(typeof p.name === "string", "the plugin has no name: plugin({name: \"my-plugin\", ...})");
-    Object.assign(manifest, { abi: ABI, name: p.name, version: p.version ?? "", settings: Boolean(p.settings), needs: p.needs ?? [], groups: p.groups });
+    Object.assign(manifest, { abi: ABI, name: p.name, version: p.version ?? "", settings: Boolean(p.settings), needs: p.needs ?? [], groups: p.groups, settingsSchema: p.settingsSchema });
     manifest.hooks = names.filter((n) => p[n]).map((n) => register(n, p[n]));
     expect(manifest.hooks.length, `the plugin has no hook: expected one of ${names.join(", ")}`);
   };

@@ -387,6 +387,9 @@ export interface Plugin extends Hooks {
   needs?: string[];
   /** Teams or queues, for the steps of scheduling. With them queueSort ranks groups: pod is the first one of a group that waits. */
   groups?: Groups;
+  /** A JSON schema of the settings: the host holds an entry's settings against it before settings is called, and names
+   * the field that is wrong. */
+  settingsSchema?: object;
   /** Takes the entry's settings before anything else. A string says why they are refused; hooks that are answered
    * take the place of those of the same name (fields that depend on the settings), and so do groups. */
   settings?(settings: any): string | Partial<Hooks & { groups: Groups }> | Nothing;

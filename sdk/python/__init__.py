@@ -154,11 +154,16 @@ _NAMES = {op: name for name, (op, _) in OPERATIONS.items()}
 class Plugin:
     """A plugin: its name, and the functions that its decorators are put on."""
 
-    def __init__(self, name: str, version: str = "", *, needs: Sequence[str] = (), groups: Groups | None = None) -> None:
-        """needs names host functions that the plugin cannot do without."""
+    def __init__(
+        self, name: str, version: str = "", *, needs: Sequence[str] = (), groups: Groups | None = None,
+        settings_schema: dict[str, Any] | None = None,
+    ) -> None:
+        """needs names host functions that the plugin cannot do without. settings_schema is a JSON schema of the settings:
+        the host holds an entry's settings against it first, and names the field that is wrong."""
         if not isinstance(name, str) or not name:
             raise TypeError('a plugin has a name: Plugin("my-plugin", "0.1.0")')
         self.name, self.version, self.needs, self.groups = name, version, needs, groups
+        self.settings_schema = settings_schema
         self._hooks: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {}
         self._settings: Callable[[Any], str | None] | None = None
 
@@ -285,6 +290,7 @@ class Plugin:
         return {
             "abi": ABI, "name": self.name, "version": self.version, "settings": self._settings is not None,
             "needs": list(self.needs), "hooks": hooks, **({"groups": self.groups} if self.groups else {}),
+            **({"settingsSchema": self.settings_schema} if self.settings_schema is not None else {}),
         }
 
     def ask(self, operation: int, document: Any) -> Any:

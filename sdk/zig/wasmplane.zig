@@ -1430,7 +1430,8 @@ fn writeColumns(t: *Text, comptime Row: type) void {
 
 /// Makes the functions of a plugin the exports of the module. See the head of this
 /// file; what may be named: name, version, settings (the address of a variable whose type says what is
-/// expected), configure (a function that checks it and answers what is wrong, or null),
+/// expected), settings_schema (a JSON schema of them, as text: the host holds an entry's settings against it first, and
+/// names the field that is wrong), configure (a function that checks it and answers what is wrong, or null),
 /// needs, groups (a wp.Groups, or a function that makes one of the settings), mutate, validate, authorize, table, reconcile, node_admission, convert
 /// (customresource.convert: brings `object` into the version `desiredAPIVersion` by changes; it has that
 /// apiVersion already, and a refusal fails the conversion), validate_custom (customresource.validate), others, and the steps of a pod's cycle,
@@ -1450,7 +1451,7 @@ pub fn plugin(comptime p: anytype) void {
     @setEvalBranchQuota(100_000); // names are compared while compiling
     const P = @TypeOf(p);
     inline for (@typeInfo(P).@"struct".fields) |f| {
-        const known = [_][]const u8{ "name", "version", "settings", "configure", "needs", "groups", "mutate", "validate", "authorize", "table", "reconcile", "node_admission", "convert", "validate_custom", "others" };
+        const known = [_][]const u8{ "name", "version", "settings", "settings_schema", "configure", "needs", "groups", "mutate", "validate", "authorize", "table", "reconcile", "node_admission", "convert", "validate_custom", "others" };
         comptime for (known) |k| {
             if (std.mem.eql(u8, k, f.name)) break;
         } else for (steps) |s| {
@@ -1497,6 +1498,7 @@ pub fn plugin(comptime p: anytype) void {
             part(&t, "name", @as([]const u8, p.name));
             part(&t, "version", @as([]const u8, p.version));
             part(&t, "settings", has("settings"));
+            if (has("settings_schema")) put(&t, ",\"settingsSchema\":" ++ p.settings_schema);
             if (has("needs")) part(&t, "needs", @as([]const []const u8, p.needs));
             if (has("groups")) writeGroups(&t, if (@typeInfo(@TypeOf(p.groups)) == .@"fn") p.groups() else p.groups);
             put(&t, ",\"hooks\":[");

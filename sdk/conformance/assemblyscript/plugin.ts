@@ -153,6 +153,7 @@ function admit(input: Input): Refusal | null {
 
 new Plugin("conformance", "1.2.3")
   .settings(configure)
+  .settingsSchema('{"required": ["key"]}')
   .groups("pod.metadata.namespace", new Obj().set("red", "a").set("crimson", "a"), 'b "c"')
   .mutate(mutate, [], [rule(["CREATE"], [""], ["pods"], ["v1"])])
   .validate(validate, ["object.metadata.name", "object.metadata.labels", "operation"]).sideEffects("NoneOnDryRun")

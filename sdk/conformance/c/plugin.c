@@ -170,6 +170,7 @@ static void admit(wp_input in, wp_answer *out) {
 
 WP_PLUGIN = {
     .name = "conformance", .version = "1.2.3", .settings = configure,
+    .settings_schema = "{\"required\": [\"key\"]}",
     .groups = {.of = "pod.metadata.namespace", .names = (const wp_group[]){{"red", "a"}, {"crimson", "a"}, {0}}, .other = "b \"c\""},
     .mutate = {.decide = mutate, .match = {{.operations = {"CREATE"}, .groups = {""}, .versions = {"v1"}, .resources = {"pods"}}}},
     .validate = {.decide = validate, .fields = {"object.metadata.name", "object.metadata.labels", "operation"},

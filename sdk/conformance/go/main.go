@@ -15,7 +15,7 @@ var key string
 var settings wasmplane.Value
 
 var _ = wasmplane.Register(wasmplane.Plugin{
-	Name: "conformance", Version: "1.2.3",
+	Name: "conformance", Version: "1.2.3", SettingsSchema: `{"required": ["key"]}`,
 	Settings: func(s wasmplane.Value) error {
 		if refuse := s.Get("refuse"); refuse.Exists() {
 			return errors.New(refuse.String())

@@ -11,6 +11,7 @@ const told = ({ nodeName }) => { if (nodeName === "broken") fail("it broke"); };
 
 export default plugin({
   name: "conformance", version: "1.2.3",
+  settingsSchema: { required: ["key"] },
   settings(s) {
     settings = s;
     return s.refuse;

@@ -7,6 +7,7 @@ from wasmplane import (
 
 plugin = Plugin(
     "conformance", "1.2.3", groups=Groups("pod.metadata.namespace", {"red": "a", "crimson": "a"}, 'b "c"'),
+    settings_schema={"required": ["key"]},
 )
 values = {}
 

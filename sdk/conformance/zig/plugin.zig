@@ -181,6 +181,7 @@ comptime {
         .name = "conformance",
         .version = "1.2.3",
         .settings = &settings,
+        .settings_schema = "{\"required\": [\"key\"]}",
         .configure = configure,
         .groups = wp.Groups{ .of = "pod.metadata.namespace", .names = &.{ .{ "red", "a" }, .{ "crimson", "a" } }, .other = "b \"c\"" },
         .mutate = wp.admission(mutate, &.{.{ .operations = &.{"CREATE"}, .groups = &.{""}, .versions = &.{"v1"}, .resources = &.{"pods"} }}),

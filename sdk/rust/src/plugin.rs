@@ -233,6 +233,7 @@ pub struct Plugin {
     name: &'static str,
     version: &'static str,
     settings: Option<fn(&Json) -> Result<(), String>>,
+    settings_schema: Option<&'static str>,
     needs: Vec<&'static str>,
     groups: Option<Groups>,
     mutate: Option<Hook<Admission>>,
@@ -253,6 +254,7 @@ impl Plugin {
             name,
             version,
             settings: None,
+            settings_schema: None,
             needs: Vec::new(),
             groups: None,
             mutate: None,
@@ -271,6 +273,12 @@ impl Plugin {
     /// else, and refuses them with an error. The plugin is described again afterwards.
     pub fn settings(mut self, f: fn(&Json) -> Result<(), String>) -> Plugin {
         self.settings = Some(f);
+        self
+    }
+    /// Gives a JSON schema of the settings: the host holds an entry's settings against it before the function is called,
+    /// and names the field that is wrong.
+    pub fn settings_schema(mut self, schema: &'static str) -> Plugin {
+        self.settings_schema = Some(schema);
         self
     }
     /// Names a host function that the plugin cannot do without.
@@ -379,6 +387,12 @@ impl Plugin {
         }
         let mut out = Vec::new();
         manifest.write(&mut out);
+        if let Some(schema) = self.settings_schema {
+            out.pop(); // the bracket, behind the schema as it is written
+            out.extend_from_slice(b",\"settingsSchema\":");
+            out.extend_from_slice(schema.as_bytes());
+            out.push(b'}');
+        }
         out
     }
 

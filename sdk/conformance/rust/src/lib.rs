@@ -202,6 +202,7 @@ fn watch(group: &'static str, resource: &'static str, kind: &'static str, select
 fn plugin() -> Plugin {
     Plugin::new("conformance", "1.2.3")
         .settings(configure)
+        .settings_schema(r#"{"required": ["key"]}"#)
         .groups(Groups::by("pod.metadata.namespace").name("red", "a").name("crimson", "a").other("b \"c\""))
         .mutate(Hook::new(mutate).rule_of(&["CREATE"], &[""], &["v1"], &["pods"]))
         .validate(

@@ -313,3 +313,29 @@ func TestAppliedObjectsAreMergedByTheirSchema(t *testing.T) {
 		t.Errorf("applying the same again was stored: %v", err)
 	}
 }
+
+// A text of half a MiB against a pattern of two thousand instructions takes a processor for seconds, and no deadline ends it.
+// What is stored may stay, so that its finalizers can go.
+func TestLongTextsAreNotHeldAgainstLargePatterns(t *testing.T) {
+	c := start(t, clusterOptions{})
+	crd := c.define(crontabs)
+	tabs := c.in("crontabs.v1.stable.example.com")
+	long := strings.Repeat("a", 500_000)
+	before, err := tabs.Create(t.Context(), tab(t, "before", `{cronSpec: "* * * * 5", plain: `+long+`}`), metav1.CreateOptions{})
+	must(t, err)
+	c.redefine(crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+		plain := spec.Properties["plain"]
+		plain.Pattern = "^([a-z]{0,30}){0,30}$"
+		spec.Properties["plain"] = plain
+	})
+	_, err = tabs.Create(t.Context(), tab(t, "after", `{cronSpec: "* * * * 5", plain: `+long+`}`), metav1.CreateOptions{})
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.plain: Forbidden: the texts of the object are too long for their patterns") {
+		t.Errorf("a long text: %.300v", err)
+	}
+	_, err = tabs.Create(t.Context(), tab(t, "short", `{cronSpec: "* * * * 5", plain: aaa}`), metav1.CreateOptions{})
+	must(t, err)
+	if _, err := tabs.Patch(t.Context(), before.GetName(), types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Errorf("an object from before: %.300v", err)
+	}
+}

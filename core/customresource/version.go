@@ -27,6 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/patterncost"
 	"github.com/wasmplane/wasmplane/core/customresource/extension"
 )
 
@@ -84,13 +85,15 @@ func (v *customVersion) compile() (*api.CustomVersion, error) {
 	strategy := upstream.NewStrategy(crdserverscheme.NewUnstructuredObjectTyper(), v.def.namespaced(), v.codec.gvk, validator, statusValidator,
 		structural, status, v.scale(), v.spec.SelectableFields)
 	out := &api.CustomVersion{
-		Strategy: judged{managed: strategy, version: v}, Attrs: strategy.GetAttrs, Selectable: v.selectable(),
+		Strategy: judged{managed: strategy, version: v, patterns: patterncost.Of(props)}, Attrs: strategy.GetAttrs, Selectable: v.selectable(),
 		DecodeStrict: func(data []byte, mediaType string) (runtime.Object, []error, error) {
 			return v.decode(data, mediaType, true)
 		},
 	}
 	if status != nil {
-		out.Status = judged{managed: upstream.NewStatusStrategy(strategy), version: v, subresource: "status"}
+		out.Status = judged{
+			managed: upstream.NewStatusStrategy(strategy), version: v, subresource: "status", patterns: patterncost.Of(props),
+		}
 	}
 	if s := v.scale(); s != nil {
 		out.Scale = newScale(v, s)
@@ -151,10 +154,14 @@ type judged struct {
 	managed
 	version     *customVersion
 	subresource string
+	patterns    *patterncost.Schema
 }
 
 // Validate implements rest.RESTCreateStrategy.
 func (j judged) Validate(ctx context.Context, o runtime.Object) field.ErrorList {
+	if errs := j.patterns.Check(contentOf(o), nil); len(errs) > 0 {
+		return errs
+	}
 	if errs := j.managed.Validate(ctx, o); len(errs) > 0 {
 		return errs
 	}
@@ -163,10 +170,20 @@ func (j judged) Validate(ctx context.Context, o runtime.Object) field.ErrorList 
 
 // ValidateUpdate implements rest.RESTUpdateStrategy.
 func (j judged) ValidateUpdate(ctx context.Context, o, old runtime.Object) field.ErrorList {
+	if errs := j.patterns.Check(contentOf(o), contentOf(old)); len(errs) > 0 {
+		return errs
+	}
 	if errs := j.managed.ValidateUpdate(ctx, o, old); len(errs) > 0 {
 		return errs
 	}
 	return j.ask(ctx, o, old)
+}
+
+func contentOf(o runtime.Object) map[string]any {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		return u.Object
+	}
+	return nil
 }
 
 // ask asks the extension's validators, where a schema had nothing to object.

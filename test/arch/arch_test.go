@@ -67,7 +67,7 @@ var mayImport = map[string]string{
 	"core/apiserver/tunnel/podforward": "core/apiserver/tunnel core/dial",
 	"core/apiserver/tunnel/resolve":    "",
 	"core/apiserver/apiservertest":     "core/api/... core/registry/... core/auth/... core/watchcache core/store/... core/apiserver",
-	"core/customresource/...":          "core/customresource/... core/dial core/object core/api core/api/kindcodec core/api/kinds core/api/ownership core/registry core/watchcache",
+	"core/customresource/...":          "core/customresource/... core/dial core/object core/api core/api/patterncost core/api/kindcodec core/api/kinds core/api/ownership core/registry core/watchcache",
 	"core/customresource/extension":    "",
 	"core/bootstrap/...":               "core/api/... core/auth/authz core/auth/jointoken core/pki core/pki/cabundle",
 	"core/client/...":                  "",

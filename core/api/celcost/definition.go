@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/wasmplane/wasmplane/core/api/patterncost"
 )
 
 // Limits of all versions of a CustomResourceDefinition together. Definitions that people
@@ -59,16 +61,22 @@ func same(o, old runtime.Object) bool {
 
 func checkDefinition(spec *apiextensions.CustomResourceDefinitionSpec) field.ErrorList {
 	w := &work{}
+	patterns := 0
 	if spec.Validation != nil {
 		w.schema(spec.Validation.OpenAPIV3Schema, 1)
+		patterns += patterncost.Of(spec.Validation.OpenAPIV3Schema).Total()
 	}
 	for i := range spec.Versions {
 		if v := &spec.Versions[i]; v.Schema != nil {
 			w.schema(v.Schema.OpenAPIV3Schema, 1)
+			patterns += patterncost.Of(v.Schema.OpenAPIV3Schema).Total()
 		}
 	}
 	why := ""
 	switch {
+	case patterns > patterncost.MaxSize || patterns < 0: // more than a number can be
+		why = fmt.Sprintf("the patterns of the definition have a size of %d, where {1,100} counts a hundred times, and all of one definition "+
+			"may have %d", patterns, patterncost.MaxSize)
 	case w.rules > MaxRules:
 		why = fmt.Sprintf("the definition has %d rules (x-kubernetes-validations) with their message expressions, each counted once and once more "+
 			"for each default that it is below, and at most %d are compiled for one definition", w.rules, MaxRules)

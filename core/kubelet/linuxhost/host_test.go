@@ -3,6 +3,7 @@
 package linuxhost_test
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -178,6 +180,17 @@ func TestFiles(t *testing.T) {
 	}
 	if got := g.LastWords(t.Context(), p, st); got != "" {
 		t.Errorf("a link was followed: %q", got)
+	}
+	for name, replace := range map[string]func(string) error{
+		"a pipe":      func(file string) error { return unix.Mkfifo(file, 0o666) }, // which nobody writes to
+		"a directory": func(file string) error { return os.Mkdir(file, 0o755) },
+	} {
+		if err := errors.Join(os.Remove(file), replace(file)); err != nil {
+			t.Fatal(err)
+		}
+		if got := g.LastWords(t.Context(), p, st); got != "" {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 	st.Annotations[pod.TerminationMessagePolicyAnnotation] = string(corev1.TerminationMessageFallbackToLogsOnError)
 	st.LogPath = filepath.Join(dir, "log")

@@ -48,6 +48,9 @@ func Write(dir string, want Files, prepare func(dir string) error) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read volume: %w", err)
 	}
+	if !ofOurs(old) {
+		old = ""
+	}
 	if old != "" && same(filepath.Join(dir, old), want) {
 		return links(dir, want)
 	}
@@ -66,12 +69,17 @@ func Write(dir string, want Files, prepare func(dir string) error) error {
 	if err := links(dir, want); err != nil {
 		return err
 	}
-	if old != "" && strings.HasPrefix(old, "..") && !strings.Contains(old, "/") {
+	if old != "" {
 		if err := os.RemoveAll(filepath.Join(dir, old)); err != nil {
 			return fmt.Errorf("remove old files: %w", err)
 		}
 	}
 	return nil
+}
+
+// ofOurs says whether a link leads to a directory as Write makes them, and not out of the volume.
+func ofOurs(to string) bool {
+	return strings.HasPrefix(to, "..") && len(to) > len("..") && !strings.Contains(to, "/")
 }
 
 func fill(dir string, want Files, prepare func(string) error) error {

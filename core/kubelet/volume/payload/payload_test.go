@@ -3,6 +3,7 @@
 package payload_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -144,4 +145,27 @@ func FuzzWrite(f *testing.F) {
 			t.Fatalf("written outside of the volume: %v %v", entries, err)
 		}
 	})
+}
+
+// Whoever could write to a volume finds no way out of it by the links that the next version of the files goes by.
+func TestLinksInAVolumeLeadNowhere(t *testing.T) {
+	for _, to := range []string{"..", "../..", "/", "../other", "..x/../../other", "."} {
+		base := t.TempDir()
+		dir, other := filepath.Join(base, "volume"), filepath.Join(base, "other")
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.Mkdir(other, 0o755), os.WriteFile(filepath.Join(other, "a"), []byte("theirs"), 0o644),
+			os.Symlink(to, filepath.Join(dir, "..data")), os.Symlink(other, filepath.Join(dir, "..data_tmp")),
+			os.Symlink(other, filepath.Join(dir, "b"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := payload.Write(dir, payload.Files{"a": {Data: []byte("1"), Mode: 0o644}, "b/c": {Data: []byte("2"), Mode: 0o644}}, nil); err != nil {
+			t.Errorf("%s: %v", to, err)
+		}
+		if data, err := os.ReadFile(filepath.Join(dir, "a")); string(data) != "1" {
+			t.Errorf("%s: %q, %v", to, data, err)
+		}
+		entries, err := os.ReadDir(other)
+		if data, _ := os.ReadFile(filepath.Join(other, "a")); err != nil || len(entries) != 1 || string(data) != "theirs" {
+			t.Errorf("%s: another directory has %v, %q, %v", to, entries, data, err)
+		}
+	}
 }

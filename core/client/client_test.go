@@ -9,12 +9,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	oteltrace "go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -146,5 +149,34 @@ func TestValuesOfTheCallersRequestStayWithIt(t *testing.T) {
 	})
 	if err := resp.Body.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestNoAnswerIsOfThePast(t *testing.T) {
+	var asked []string
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.RawQuery)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"}}`)
+	})
+	set, err := New(InMemory(h, &user.DefaultInfo{Name: "alice"}, "test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []metav1.ListOptions{
+		{ResourceVersion: "0", Limit: 500, LabelSelector: "a=b"}, {ResourceVersion: "12", Limit: 500},
+		{ResourceVersion: "0", ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan},
+	} {
+		if _, err := set.Kube.CoreV1().Pods("").List(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := set.Metadata.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).List(t.Context(),
+		metav1.ListOptions{ResourceVersion: "0"}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"labelSelector=a%3Db", "limit=500&resourceVersion=12", "resourceVersion=0&resourceVersionMatch=NotOlderThan", ""}
+	if !slices.Equal(asked, want) {
+		t.Errorf("asked %q, want %q", asked, want)
 	}
 }

@@ -101,6 +101,51 @@ func TestALeaderFallsSilent(t *testing.T) {
 	})
 }
 
+// TestALeaderBeginsWithTheNewest has controllers die whose successors begin at a server that lags behind, where their first
+// watches fail: they list, and must not be told of the past, in which a Deployment has no pods yet.
+func TestALeaderBeginsWithTheNewest(t *testing.T) {
+	stories(t, "a server lags", func(w *world) {
+		w.gate.opened(true)
+		w.gate.stick(func(key string) bool { return strings.HasPrefix(key, "controllers ") && strings.HasSuffix(key, "POST /api/v1/namespaces/default/pods") })
+		w.asked.create("Deployment", "web", 3)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		late := w.servers[1]
+		late.lag.hold(true)
+		w.gate.stick(nil)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		first := func(key string) bool {
+			return strings.HasPrefix(key, "controllers ") && strings.Contains(key, "sendInitialEvents") && !strings.HasSuffix(key, " delivers")
+		}
+		w.gate.stick(first)
+		for _, p := range w.parts {
+			if p.role == "kube-controller-manager" {
+				w.kill(p)
+				w.start(p, late)
+			}
+		}
+		time.Sleep(time.Minute) // the lease of the one that led is over
+		synctest.Wait()
+		refused := 0
+		for _, c := range w.gate.calls() {
+			if first(c.key) {
+				w.gate.choose(c, refuse)
+				refused++
+			}
+		}
+		if refused == 0 {
+			w.fail("nobody began to watch")
+		}
+		w.gate.stick(nil)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		late.lag.hold(false)
+		w.heal()
+		w.check()
+	})
+}
+
 // TestASilentNodeComesBack has a node silent for so long that its pods are said to be not ready,
 // and not so long that they are evicted. Nothing about them has changed when it comes back, and
 // only its kubelet can say so.

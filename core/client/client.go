@@ -35,8 +35,7 @@ type Set struct {
 // New makes the clients of a configuration. Typed clients speak protobuf; the
 // dynamic one, whose objects may be custom resources, JSON. None takes a state of the past for an answer.
 func New(cfg *rest.Config) (*Set, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Wrap(asNewest)
+	cfg = Newest(cfg)
 	typed := rest.CopyConfig(cfg)
 	typed.ContentType = runtime.ContentTypeProtobuf
 	typed.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON

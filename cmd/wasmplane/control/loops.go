@@ -88,7 +88,7 @@ func reconcilers(ctx context.Context, c *process.Component, own *client.Set) err
 			if err != nil {
 				return nil, err
 			}
-			return dynamic.NewForConfig(cfg) // of all clients, the one that it needs: there may be hundreds
+			return dynamic.NewForConfig(client.Newest(cfg)) // of all clients, the one that it needs: there may be hundreds
 		},
 		Reader: own.Dynamic, Kube: own.Kube, Log: c.Options.Logger, Tracer: c.Tracer,
 	})

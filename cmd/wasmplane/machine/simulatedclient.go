@@ -15,6 +15,8 @@ import (
 	typednodev1 "k8s.io/client-go/kubernetes/typed/node/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/wasmplane/wasmplane/core/client"
 )
 
 // nodeClient is a node's client of the API groups that a kubelet uses. A client of all groups takes ten times as much, and
@@ -26,7 +28,7 @@ type nodeClient struct {
 }
 
 func newNodeClient(cfg *rest.Config) (*nodeClient, error) {
-	cfg = rest.CopyConfig(cfg)
+	cfg = client.Newest(cfg)
 	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	core, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {

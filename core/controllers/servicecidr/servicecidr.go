@@ -60,7 +60,7 @@ type Controller struct {
 }
 
 // gather is how long changes of nodes are gathered before all are looked at.
-const gather = 200 * time.Millisecond
+const gather = time.Second
 
 // New makes the controller.
 func New(env controllers.Env, cfg Config) (*Controller, error) {

@@ -19,7 +19,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -200,6 +199,9 @@ func (s *Server) Handler() http.Handler {
 
 // find a pod on any of the nodes, and its node.
 func (s *Server) find(r *http.Request) (Node, *corev1.Pod) {
+	if r.PathValue("pod") == "" {
+		return nil, nil // it is about a node: thousands that share a server are not asked for a pod without a name
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, n := range s.nodes {
@@ -218,15 +220,13 @@ func (s *Server) about(r *http.Request) Node {
 	if name := r.URL.Query().Get("node"); name != "" {
 		return s.nodes[name]
 	}
-	names := make([]string, 0, len(s.nodes))
-	for n := range s.nodes {
-		names = append(names, n)
+	var first Node
+	for _, n := range s.nodes {
+		if first == nil || n.NodeName() < first.NodeName() {
+			first = n
+		}
 	}
-	if len(names) == 0 {
-		return nil
-	}
-	sort.Strings(names)
-	return s.nodes[names[0]]
+	return first
 }
 
 // logs answers what a container wrote.

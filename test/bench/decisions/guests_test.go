@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -28,10 +29,17 @@ type guest struct {
 	label     string
 }
 
+// asComponent is how the label of a guest ends that is built as a component.
+const asComponent = ", component"
+
+func (g guest) component() bool { return strings.HasSuffix(g.label, asComponent) }
+
 // policies are the guests of the one table, in its order.
 var policies = []guest{
 	{"policy", "c", toolchain.C, "C SDK"},
+	{"policy", "c", toolchain.C, "C SDK" + asComponent},
 	{"policy", "rust", toolchain.Rust, "Rust SDK"},
+	{"policy", "rust", toolchain.Rust, "Rust SDK" + asComponent},
 	{"policy", "assemblyscript", toolchain.AssemblyScript, "AssemblyScript SDK"},
 	{"policy", "zig", toolchain.Zig, "Zig SDK"},
 	{"policy", "go", toolchain.Go, "Go SDK"},
@@ -50,11 +58,17 @@ var builds sync.Map
 func (g guest) build(tb testing.TB) ([]byte, error) {
 	tb.Helper()
 	once, _ := builds.LoadOrStore(g, sync.OnceValues(func() ([]byte, error) {
-		builder, err := toolchain.New(toolchain.Config{Progress: func(s string) { tb.Logf("%s: %s", g.label, s) }})
+		builder, err := toolchain.New(toolchain.Config{
+			Progress:  func(s string) { tb.Logf("%s: %s", g.label, s) },
+			Component: g.component(),
+		})
 		if err != nil {
 			return nil, err
 		}
 		dir := filepath.Join(plugintest.Root(tb), "build", "bench", g.set+"-"+g.name)
+		if g.component() {
+			dir += "-component"
+		}
 		if err := g.prepare(dir); err != nil {
 			return nil, err
 		}

@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/wasmplane/wasmplane/plugins/component/encode"
+	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/toolchain"
 	"github.com/wasmplane/wasmplane/sdk"
 )
@@ -103,8 +105,9 @@ func TestTheWorldIsThatOfItsText(t *testing.T) {
 // typedInC is a plugin in C without the SDK, with the functions that a generator of bindings makes for the world
 // validate-plugin: it refuses with the document as the message, until it was told that an answer was read.
 const typedInC = `
+#define MANIFEST "{\"abi\":1,\"name\":\"typed\",\"version\":\"1\",\"hooks\":[{\"op\":2,\"point\":\"admission.validate\"}]}"
 static char heap[4096];
-static struct { const char *at; unsigned length; } manifest = {"{\"abi\":1}", 9};
+static struct { const char *at; unsigned length; } manifest = {MANIFEST, sizeof MANIFEST - 1};
 static unsigned answer[19]; /* a result<decision, string>: all zero, it refuses and says nothing */
 __attribute__((export_name("cabi_realloc"))) void *allocate(void *old, int n, int align, int m) { return heap; }
 __attribute__((export_name("describe"))) void *describe(void) { return &manifest; }
@@ -116,6 +119,29 @@ __attribute__((export_name("validate"))) void *validate(const char *document, in
 }
 __attribute__((export_name("cabi_post_validate"))) void forget(void *at) { answer[1] = 1; }
 `
+
+// validates has this project's own host ask the plugin in C.
+func validates(t *testing.T, component []byte) {
+	t.Helper()
+	h, err := host.New(t.Context(), host.Config{InProcess: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	m, err := h.Compile(t.Context(), component, host.Options{Name: "typed", Limits: host.Limits{Deadline: time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const validate = 2 // the operation
+	answer, _, err := m.Call(t.Context(), validate, []byte(`"?"`))
+	if want := `{"allowed":false,"message":"\"?\""}`; err != nil || string(answer) != want {
+		t.Errorf("here it answers %s, %v\nwant %s", answer, err, want)
+	}
+}
 
 // TestAModuleThatSaysItsWorld: a typed world, written into the module by another tool, goes before that of the SDKs.
 func TestAModuleThatSaysItsWorld(t *testing.T) {
@@ -143,7 +169,8 @@ func TestAModuleThatSaysItsWorld(t *testing.T) {
 		t.Fatal(err)
 	}
 	decision, err := otherTools(t, "run", file, t.TempDir())
-	const want = `{"abi":1}
+	validates(t, component)
+	const want = `{"abi":1,"name":"typed","version":"1","hooks":[{"op":2,"point":"admission.validate"}]}
 {"allowed":false,"message":"a","warnings":[],"annotations":[]}
 {"allowed":true,"message":"b","warnings":[],"annotations":[]}`
 	if err != nil || strings.TrimSpace(string(decision)) != want {

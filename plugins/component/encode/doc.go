@@ -11,6 +11,10 @@
 // needs the function before that. So the module calls a function of a first, small module, which calls by a table, and a
 // last module fills the table.
 //
+// The module's function _initialize is called last, when all of that stands. Its start function comes before, and traps
+// where it calls what needs memory. Imports of the world that the module does not use stay in the component. A world that
+// exports interfaces, and a module with several worlds, are refused.
+//
 // An error names the function, what the world wants and what the module has. What comes out was decoded and validated
 // by package binary.
 package encode

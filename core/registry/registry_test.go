@@ -95,11 +95,11 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) Name() string { return "world" }
 
-func (w *world) Admit(x store.Write) error {
+func (w *world) Admit(x store.Write) (func(int64), error) {
 	if w.room == nil {
-		return nil
+		return func(int64) {}, nil
 	}
-	return w.room(x)
+	return func(int64) {}, w.room(x)
 }
 
 func (w *world) Authorize(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {

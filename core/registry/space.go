@@ -14,21 +14,21 @@ import (
 
 // Space says whether there is room for a write in the store.
 type Space interface {
-	// Admit answers nil or a *store.FullError.
-	Admit(w store.Write) error
+	// Admit answers a *store.FullError, or what is to be called with the revision at which the write was done; 0 = it was not.
+	Admit(w store.Write) (done func(revision int64), err error)
 }
 
 // room asks for room for the value of a write. old is what the value replaces, nil
 // where it makes something new. It must be the snapshot of the write and not the
 // cache's present one: the cache may be behind, and an object that is marked as
 // deleted already would be granted the growth of its mark once more.
-func (w *write) room(internal runtime.Object, value []byte, old *watchcache.Item) error {
+func (w *write) room(internal runtime.Object, value []byte, old *watchcache.Item) (done func(revision int64), err error) {
 	if w.r.cfg.Space == nil {
-		return nil
+		return func(int64) {}, nil
 	}
 	m, err := meta.Accessor(internal)
 	if err != nil {
-		return apierrors.NewInternalError(err)
+		return nil, apierrors.NewInternalError(err)
 	}
 	before, deleting := 0, false
 	if old != nil {

@@ -445,10 +445,12 @@ func (w *write) store(ctx context.Context, obj *object.Object, old *watchcache.I
 	expect := optimistic.Revision(old)
 	revision := expect
 	if !w.Options.IsDryRun() {
-		if err := w.room(internal, value, old); err != nil {
+		done, err := w.room(internal, value, old)
+		if err != nil {
 			return Result{}, w.r.reads.StoreError(err, "write", reader.LastSegment(w.key))
 		}
 		revision, err = w.r.put(ctx, w.key, value, expect, w.r.ttl(internal))
+		done(revision)
 		if apierrors.IsRequestEntityTooLargeError(err) && !w.IsApply() && objectmeta.DropManagers(obj) { // an apply is about them
 			return w.store(ctx, obj, old)
 		}

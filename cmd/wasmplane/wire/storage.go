@@ -159,6 +159,7 @@ func (s *storage) shareRoom(b base, gauge space.Gauge) (err error) {
 			}
 			return s.cache.NamespaceBytes(name)
 		},
+		Seen:    func() int64 { return s.cache.Revision() },
 		Metrics: b.metrics, Logger: b.Options.Logger,
 	})
 	return err

@@ -64,7 +64,7 @@ func takes(t *testing.T, s store.Store, k *space.Keeper) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for i := 0; ; i++ {
-		err := k.Admit(store.Write{Bytes: 90_000})
+		_, err := k.Admit(store.Write{Bytes: 90_000})
 		if err == nil {
 			_, err = s.Put(ctx, fmt.Sprintf("/registry/again%d", i), make([]byte, 90_000), 0, 0)
 		}
@@ -90,10 +90,17 @@ func deleteAll(t *testing.T, s store.Store, revs map[string]int64) {
 
 // Ordinary writes end before the store does; what is kept back is for others; and
 // soon after everything was deleted there is room again, without a start.
+func admitting(k *space.Keeper) func(store.Write) error {
+	return func(w store.Write) error {
+		_, err := k.Admit(w)
+		return err
+	}
+}
+
 func TestAFullStoreKeepsSomethingBackAndRecovers(t *testing.T) {
 	srv, k := kept(t, 8<<20)
 	s := srv.Store()
-	revs, err := fill(t, s, k.Admit)
+	revs, err := fill(t, s, admitting(k))
 	var full *store.FullError
 	if !errors.As(err, &full) || !errors.Is(err, store.ErrFull) || full.Limit != store.Quota {
 		t.Fatalf("got %v, want a FullError of %s", err, store.Quota)
@@ -101,7 +108,7 @@ func TestAFullStoreKeepsSomethingBackAndRecovers(t *testing.T) {
 	if err := k.Check(t.Context()); err == nil {
 		t.Error("a full store is ready")
 	}
-	if err := k.Admit(store.Write{Bytes: 1000, Reserved: true}); err != nil {
+	if _, err := k.Admit(store.Write{Bytes: 1000, Reserved: true}); err != nil {
 		t.Errorf("a reserved write: %v", err)
 	}
 	if _, err := s.Put(t.Context(), "/registry/leases/a", make([]byte, 1000), 0, 0); err != nil {
@@ -131,7 +138,7 @@ func TestHistoryTakesNothingThatIsKeptBack(t *testing.T) {
 	for written := 0; written < 24<<20; {
 		put("/registry/leases/a", 1000)
 		size := 200_000 + written%100_000
-		if err := k.Admit(store.Write{Bytes: size}); err != nil {
+		if _, err := k.Admit(store.Write{Bytes: size}); err != nil {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
@@ -153,7 +160,7 @@ func TestAStoreThatRefusedEverythingRecovers(t *testing.T) {
 	if !errors.Is(err, store.ErrFull) {
 		t.Fatalf("got %v, want ErrFull", err)
 	}
-	if err := k.Admit(store.Write{Bytes: 1}); !errors.Is(err, store.ErrFull) {
+	if _, err := k.Admit(store.Write{Bytes: 1}); !errors.Is(err, store.ErrFull) {
 		t.Errorf("an ordinary write is admitted: %v", err)
 	}
 	deleteAll(t, s, revs)

@@ -56,8 +56,10 @@ type Config struct {
 	NamespaceQuota int64
 	// Namespace is what the objects of a namespace take. Required with NamespaceQuota.
 	Namespace func(name string) int64
-	Metrics   prometheus.Registerer // nil = not exported
-	Logger    *slog.Logger          // nil = discard
+	// Seen is the revision up to which Namespace shows all writes, read before it; nil = it shows each at once.
+	Seen    func() int64
+	Metrics prometheus.Registerer // nil = not exported
+	Logger  *slog.Logger          // nil = discard
 }
 
 // Keeper admits writes and keeps room for them.
@@ -66,6 +68,7 @@ type Keeper struct {
 	bound   int64        // of ordinary writes
 	waiting atomic.Int64 // bytes that were admitted since the last look: Usage may not show them yet,
 	earlier atomic.Int64 // nor those between the last two
+	pending pending
 	recount sync.Mutex
 	soon    chan struct{}
 	refused *prometheus.CounterVec
@@ -84,6 +87,9 @@ func New(cfg Config) (*Keeper, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Seen == nil {
+		cfg.Seen = everything
 	}
 	k := &Keeper{
 		cfg: cfg, bound: cfg.Quota - cfg.Quota/8, soon: make(chan struct{}, 1),
@@ -125,28 +131,32 @@ func (k *Keeper) register() error {
 	return nil
 }
 
-// Admit answers nil or a *store.FullError.
-func (k *Keeper) Admit(w store.Write) error {
+// Admit answers a *store.FullError, or how it is told that the write is over: with the revision at which it was done; 0 = it was not.
+func (k *Keeper) Admit(w store.Write) (done func(revision int64), err error) {
+	done = func(int64) {}
 	if w.Reserved {
-		return nil
+		return done, nil
+	}
+	if k.cfg.Gauge != nil {
+		if err := k.brimful(); err != nil {
+			select {
+			case k.soon <- struct{}{}:
+			default:
+			}
+			return nil, k.refuse(err)
+		}
 	}
 	if quota := k.cfg.NamespaceQuota; quota > 0 && w.Namespace != "" && w.Bytes > w.Before {
-		if taken := k.cfg.Namespace(w.Namespace); taken+int64(w.Bytes-w.Before) > quota {
-			return k.refuse(&store.FullError{Limit: store.NamespaceQuota, Namespace: w.Namespace, Bytes: taken, Bound: quota})
+		taken, has, ok := k.pending.take(w.Namespace, int64(w.Bytes-w.Before), quota, k.cfg.Seen, k.cfg.Namespace)
+		if !ok {
+			return nil, k.refuse(&store.FullError{Limit: store.NamespaceQuota, Namespace: w.Namespace, Bytes: has, Bound: quota})
 		}
+		done = taken
 	}
-	if k.cfg.Gauge == nil {
-		return nil
+	if k.cfg.Gauge != nil {
+		k.waiting.Add(int64(w.Bytes))
 	}
-	if err := k.brimful(); err != nil {
-		select {
-		case k.soon <- struct{}{}:
-		default:
-		}
-		return k.refuse(err)
-	}
-	k.waiting.Add(int64(w.Bytes))
-	return nil
+	return done, nil
 }
 
 func (k *Keeper) refuse(err *store.FullError) error {

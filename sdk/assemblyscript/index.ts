@@ -856,7 +856,7 @@ declare function getStderr(): i32;
 declare function writeStream(stream: i32, at: usize, length: usize, place: usize): void;
 
 const place = memory.data(16), none8 = new ArrayBuffer(0);
-let running: bool = false; // the plugin asks for memory, for a reply of the host's
+let asking: bool = false; // what the host wants memory for is a reply
 let replied: ArrayBuffer = none8; // that memory
 
 /** @internal In a component, what the compiler calls where an error is thrown. */
@@ -868,7 +868,7 @@ export function abortCanonically(message: string | null, file: string | null, li
 
 /** @internal In a component, memory for the host; what it passes is the input of a call, or what it replies. */
 export function cabi_realloc(old: usize, oldLength: usize, align: usize, length: usize): usize {
-  if (!running && !oldLength) return alloc(<i32>length);
+  if (!asking && !oldLength) return alloc(<i32>length);
   replied = new ArrayBuffer(<i32>length);
   if (oldLength) memory.copy(changetype<usize>(replied), old, min(oldLength, length));
   return changetype<usize>(replied);
@@ -888,7 +888,9 @@ export function ask(name: string, input: string): Reply {
   const op = String.UTF8.encode(name), data = String.UTF8.encode(input);
   if (COMPONENT) { // a result: a list, or a variant with a text
     replied = none8;
+    asking = true;
     hostCallCanonically(changetype<usize>(op), op.byteLength, changetype<usize>(data), data.byteLength, place);
+    asking = false;
     return new Reply(load<u8>(place) == 0, replied, replied.byteLength);
   }
   let out = new ArrayBuffer(1024);
@@ -1216,7 +1218,6 @@ function error(message: string): u64 { return give(message, true); }
 /** What the host gets of a function: the text itself or, in a component, the place where it stands. */
 function hand(text: u64, described: bool): Handed {
   if (!COMPONENT) return <Handed>text;
-  running = false;
   const failed = !described && (text & 0x80000000) != 0, at = <u32>(text >> 32), length = <u32>text & 0x7fffffff;
   store<u64>(place, 0);
   store<u32>(place, described ? at : failed ? 1 : 0); // a string, or a result<option<list<u8>>, string>
@@ -1228,7 +1229,6 @@ function hand(text: u64, described: bool): Handed {
 
 /** The export of this name: every plugin exports it again. */
 export function describe(): Handed {
-  running = true;
   return hand(manifested(), true);
 }
 
@@ -1327,7 +1327,6 @@ function schedule(p: Plugin, op: i32, input: Input): u64 {
 /** The export of this name: every plugin exports it again. */
 export function call(op: i32, at: i32, n: i32): Handed {
   failure = null;
-  running = true;
   const given = run(op, at, n), message = failure;
   return hand(message ? error(message) : given, false);
 }

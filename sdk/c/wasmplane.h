@@ -1142,9 +1142,13 @@ _Noreturn void wp_panic(const char *words) {
     __builtin_trap();
 }
 
+static int wp__asking; /* what the host wants memory for is a reply */
+
 static const char *wp__ask_host(const char *function, size_t *length, int *failed, const char *input) {
     uint32_t place[4]; /* a result: a list, or a variant with a text */
+    wp__asking = 1;
     wp__host_call(function, wp__strlen(function), input, wp__strlen(input), place);
+    wp__asking = 0;
     *failed = (place[0] & 0xff) != 0;
     const uint32_t *reply = *failed ? place + 2 : place + 1;
     *length = reply[1];
@@ -1693,13 +1697,13 @@ static int64_t wp__run(int32_t op, int32_t at, int32_t n) {
 }
 
 #ifdef WASMPLANE_COMPONENT
-static int wp__running;       /* the plugin asked for the memory, for a reply of the host's */
 static uint32_t wp__place[4]; /* where an answer stands */
 
-/* Memory for the host. What it passes ends what the call before took; a text ends with a zero. */
+/* Memory for the host: for the input of a call, which ends what the call before took, or for a reply, behind which
+ * stands a zero. */
 __attribute__((export_name("cabi_realloc"))) void *wp__realloc(const char *old, size_t old_length, size_t align, size_t length) {
     (void)align; /* everything is as aligned as an int64_t */
-    if (!wp__running && !old_length) return (void *)(uintptr_t)wp__alloc((int32_t)length);
+    if (!wp__asking && !old_length) return (void *)(uintptr_t)wp__alloc((int32_t)length);
     char *at = wp__need(length + 1);
     if (old_length) memcpy(at, old, old_length < length ? old_length : length);
     at[length] = 0;
@@ -1707,9 +1711,7 @@ __attribute__((export_name("cabi_realloc"))) void *wp__realloc(const char *old, 
 }
 
 __attribute__((export_name("describe"))) uint32_t *wp__describe_component(void) {
-    wp__running = 1;
     uint64_t manifest = (uint64_t)wp__describe();
-    wp__running = 0;
     wp__place[0] = (uint32_t)(manifest >> 32);
     wp__place[1] = (uint32_t)manifest;
     return wp__place;
@@ -1717,9 +1719,7 @@ __attribute__((export_name("describe"))) uint32_t *wp__describe_component(void) 
 
 /* The answer is a result<option<list<u8>>, string>. */
 __attribute__((export_name("call"))) uint32_t *wp__call_component(int32_t op, int32_t at, int32_t n) {
-    wp__running = 1;
     uint64_t answer = (uint64_t)wp__call(op, at, n);
-    wp__running = 0;
     uint32_t start = (uint32_t)(answer >> 32), length = (uint32_t)answer & 0x7fffffff;
     int failed = (answer >> 31) & 1;
     wp__place[0] = (uint32_t)failed;

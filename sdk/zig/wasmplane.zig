@@ -1083,9 +1083,13 @@ const canonical = struct {
     extern "wasi:io/streams@0.2.0" fn @"[method]output-stream.blocking-write-and-flush"(stream: i32, at: [*]const u8, len: usize, place: *[3]u32) void;
 };
 
+var asking = false; // what the host wants memory for is a reply
+
 fn askCanonically(function: []const u8, input: []const u8) Reply {
     var place: [4]u32 = undefined; // a result: a list, or a variant with a text
+    asking = true;
     canonical.call(function.ptr, function.len, input.ptr, input.len, &place);
+    asking = false;
     const failed = place[0] & 0xff != 0;
     const at, const len = if (failed) .{ place[2], place[3] } else .{ place[1], place[2] };
     const reply: []const u8 = if (len == 0) "" else @as([*]const u8, @ptrFromInt(at))[0..len];
@@ -1622,12 +1626,11 @@ pub fn plugin(comptime p: anytype) void {
             return give("the plugin has no such operation", true);
         }
 
-        var running = false; // the plugin asked for the memory, for a reply of the host's
         var place: [4]u32 = undefined; // where an answer stands
 
-        /// Memory for the host. What it passes ends what the call before took.
+        /// Memory for the host: for the input of a call, which ends what the call before took, or for a reply.
         fn realloc(old: [*]u8, old_len: usize, _: usize, len: usize) callconv(.c) usize {
-            if (!running and old_len == 0) return @intCast(alloc(@intCast(len)));
+            if (!asking and old_len == 0) return @intCast(alloc(@intCast(len)));
             const at = must(allocator.alignedAlloc(u8, .@"8", len));
             const kept = @min(old_len, len);
             @memcpy(at[0..kept], old[0..kept]);
@@ -1635,8 +1638,6 @@ pub fn plugin(comptime p: anytype) void {
         }
 
         fn describeCanonically() callconv(.c) *[4]u32 {
-            running = true;
-            defer running = false;
             const manifest: u64 = @bitCast(describe());
             place = .{ @intCast(manifest >> 32), @truncate(manifest), 0, 0 };
             return &place;
@@ -1644,8 +1645,6 @@ pub fn plugin(comptime p: anytype) void {
 
         /// The answer is a result<option<list<u8>>, string>.
         fn callCanonically(op: i32, at: i32, n: i32) callconv(.c) *[4]u32 {
-            running = true;
-            defer running = false;
             const answer: u64 = @bitCast(@This().call(op, at, n));
             const text: u32 = @intCast(answer >> 32);
             const len: u32 = @intCast(answer & 0x7fffffff);

@@ -3,6 +3,7 @@
 package clients
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -166,19 +167,23 @@ func (c *cluster) rolledOut(namespace string, deployments ...string) {
 	}
 }
 
-// state is what a reader of a failed test asks for first: pods, events and the last lines of each log.
+// state is what a reader of a failed test asks for first: pods, events and the last lines of each log. It is asked
+// for also after the end of the test, whose context is done then.
 func (c *cluster) state(namespace string) string {
 	var b strings.Builder
+	try := func(args ...string) (string, error) {
+		return c.Kubectl(context.WithoutCancel(c.t.Context()), append([]string{"-n", namespace}, args...)...)
+	}
 	for _, args := range [][]string{
 		{"get", "pods", "-o", "wide"},
 		{"get", "events", "--sort-by=.lastTimestamp"},
 	} {
-		out, err := c.try(append([]string{"-n", namespace}, args...)...)
+		out, err := try(args...)
 		fmt.Fprintf(&b, "kubectl %s: %v\n%s\n", strings.Join(args, " "), err, harness.Tail(out, 30))
 	}
-	names, _ := c.try("-n", namespace, "get", "pods", "-o", "name")
+	names, _ := try("get", "pods", "-o", "name")
 	for _, pod := range strings.Fields(names) {
-		out, err := c.try("-n", namespace, "logs", pod, "--tail=25", "--all-containers")
+		out, err := try("logs", pod, "--tail=25", "--all-containers")
 		fmt.Fprintf(&b, "%s: %v\n%s\n", pod, err, out)
 	}
 	return b.String()

@@ -77,11 +77,11 @@ func (h *host) Func(of, name string) link.HostFunc {
 
 func (h *host) Drop(*link.Call, string, string, uint32) { h.told = append(h.told, "dropped") }
 
-func assemble(t testing.TB, text string) []byte {
-	t.Helper()
+func assemble(tb testing.TB, text string) []byte {
+	tb.Helper()
 	b, err := wat.Assemble(text)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }
@@ -234,24 +234,30 @@ func TestWhatDoesNotFitIsNamed(t *testing.T) {
 		world    []byte
 		want     string
 	}{
-		"an export is missing": {`(export "twice")`, ``, world,
+		"an export is missing": {
+			`(export "twice")`, ``, world,
 			"export twice: the module does not have it: a function (func (param i32) (result i32)) was expected",
 		},
-		"an export of another type": {`(export "cabi_post_greet") (param i32)`, `(export "cabi_post_greet") (param i64)`, world,
+		"an export of another type": {
+			`(export "cabi_post_greet") (param i32)`, `(export "cabi_post_greet") (param i64)`, world,
 			"export cabi_post_greet: the canonical ABI wants (func (param i32)), the module has (func (param i64))",
 		},
-		"an import of another type": {`"open" (func $open (result i32))`, `"open" (func $open (param i32) (result i32))`, world,
+		"an import of another type": {
+			`"open" (func $open (result i32))`, `"open" (func $open (param i32) (result i32))`, world,
 			"import open of test:test/host@1.0.0: the world wants (func (result i32)), the module has (func (param i32) (result i32))",
 		},
-		"an interface that isn't": {`"$root" "tell"`, `"wasi_snapshot_preview1" "tell"`, world,
+		"an interface that isn't": {
+			`"$root" "tell"`, `"wasi_snapshot_preview1" "tell"`, world,
 			"import tell of wasi_snapshot_preview1: the world does not import this interface, but test:test/host@1.0.0",
 		},
 		"a function that isn't": {`"ask"`, `"asks"`, world, "import asks of test:test/host@1.0.0: the world has no such function there"},
 		"a resource that isn't": {`[resource-drop]file`, `[resource-drop]ask`, world, "the interface has no resource ask"},
-		"no memory": {`(memory (export "memory") 1)`, `(memory 1)`, world,
+		"no memory": {
+			`(memory (export "memory") 1)`, `(memory 1)`, world,
 			"import ask of test:test/host@1.0.0: its values go by memory: the module has to export it as memory",
 		},
-		"no room in memory": {`"cabi_realloc"`, `"realloc"`, world,
+		"no room in memory": {
+			`"cabi_realloc"`, `"realloc"`, world,
 			"the module has to export cabi_realloc, (func (param i32 i32 i32 i32) (result i32))",
 		},
 		"no world":                     {``, ``, nil, "the module has no section component-type"},

@@ -86,6 +86,10 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	if pod.HostNetwork(p) {
 		ips = cl.HostIPs
 	}
+	target, err := w.target(p, c.Name)
+	if err != nil {
+		return nil, err
+	}
 	services, err := k.feeds.ServicesFor(p.Namespace)
 	if err != nil {
 		return nil, err
@@ -135,7 +139,7 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	made, err := spec.Container(spec.ContainerRequest{
 		Pod: p, Container: c, Kind: kind, RestartCount: a.RestartCount, Image: image, ImageRef: a.Image, ImageConfig: config, Handler: wanted.Handler,
 		Env: env, Mounts: append(mounts, files...), Devices: devices, Place: w.at(), NodeMemory: memory.Value(),
-		Target: w.target(p, c.Name), SeccompRoot: k.cfg.SeccompRoot,
+		Target: target, SeccompRoot: k.cfg.SeccompRoot,
 	})
 	if err != nil {
 		return nil, err
@@ -143,14 +147,19 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	return made, k.cfg.Devices.Equip(ctx, p.UID, c.Name, made)
 }
 
-// target is the ID of the container that an ephemeral one looks into.
-func (w *worker) target(p *corev1.Pod, name string) string {
+// target is the ID of the container that an ephemeral one looks into; "" = it looks into none. One whose target does not
+// run is tried again later: with processes of its own it would show nothing of what it was added for.
+func (w *worker) target(p *corev1.Pod, name string) (string, error) {
 	for i := range p.Spec.EphemeralContainers {
 		if e := &p.Spec.EphemeralContainers[i]; e.Name == name && e.TargetContainerName != "" {
-			return w.exits.Running(e.TargetContainerName)
+			id := w.exits.Running(e.TargetContainerName)
+			if id == "" {
+				return "", fmt.Errorf("target container %q is not running", e.TargetContainerName)
+			}
+			return id, nil
 		}
 	}
-	return ""
+	return "", nil
 }
 
 func (w *worker) start(ctx context.Context, p *corev1.Pod, a pod.Start) pod.Done {

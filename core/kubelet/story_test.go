@@ -168,6 +168,35 @@ func TestCrashLoopsAndBadImagesSayWhy(t *testing.T) {
 	}
 }
 
+// An ephemeral container waits for the container that it targets, and says so; others of the pod need none.
+func TestEphemeralContainersWaitForTheirTargets(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.node("n1", w.engine())
+	w.create("n1", "broken", sim("start-error.web", "no such program"), sim("run-time", "1h"))
+	p := w.until("broken", "in a crash loop", waiting("CrashLoopBackOff")).DeepCopy()
+	common := corev1.EphemeralContainerCommon{Name: "aimed", Image: p.Spec.Containers[0].Image}
+	free := common
+	free.Name = "free"
+	p.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: common, TargetContainerName: "web"}, {EphemeralContainerCommon: free},
+	}
+	if _, err := w.client.CoreV1().Pods("default").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got := w.until("broken", "with both containers", func(p *corev1.Pod) bool {
+		all := p.Status.EphemeralContainerStatuses
+		return len(all) == 2 && (all[0].State.Waiting == nil || all[0].State.Waiting.Message != "") && all[1].State.Waiting == nil
+	})
+	waits := got.Status.EphemeralContainerStatuses[0].State.Waiting
+	if waits == nil || waits.Reason != "CreateContainerConfigError" || waits.Message != `target container "web" is not running` {
+		t.Errorf("without its target: %+v", got.Status.EphemeralContainerStatuses[0].State)
+	}
+	if s := got.Status.EphemeralContainerStatuses[1].State; s.Running == nil {
+		t.Errorf("without a target: %+v", s)
+	}
+}
+
 func TestProbesDecideOnReadiness(t *testing.T) {
 	w := newWorld(t)
 	w.start()

@@ -335,7 +335,8 @@ func TestLongTextsAreNotHeldAgainstLargePatterns(t *testing.T) {
 	}
 	_, err = tabs.Create(t.Context(), tab(t, "short", `{cronSpec: "* * * * 5", plain: aaa}`), metav1.CreateOptions{})
 	must(t, err)
-	if _, err := tabs.Patch(t.Context(), before.GetName(), types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
+	label := []byte(`{"metadata":{"labels":{"a":"b"}}}`)
+	if _, err := tabs.Patch(t.Context(), before.GetName(), types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
 		t.Errorf("an object from before: %.300v", err)
 	}
 }

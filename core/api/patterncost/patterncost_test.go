@@ -46,7 +46,8 @@ func TestTextsTimesPatternsAreBounded(t *testing.T) {
 		return apiextensions.JSONSchemaProps{Type: "array", Items: &apiextensions.JSONSchemaPropsOrArray{Schema: &s}}
 	}
 	both := text(long)
-	both.AllOf, both.Not = []apiextensions.JSONSchemaProps{{Pattern: long}, {AnyOf: []apiextensions.JSONSchemaProps{{Pattern: long}}}}, &apiextensions.JSONSchemaProps{Pattern: long}
+	both.AllOf = []apiextensions.JSONSchemaProps{{Pattern: long}, {AnyOf: []apiextensions.JSONSchemaProps{{Pattern: long}}}}
+	both.Not = &apiextensions.JSONSchemaProps{Pattern: long}
 	values := apiextensions.JSONSchemaProps{Type: "object", AdditionalProperties: &apiextensions.JSONSchemaPropsOrBool{Schema: &both}}
 	schema := object(map[string]apiextensions.JSONSchemaProps{"spec": object(map[string]apiextensions.JSONSchemaProps{
 		"s": text(long), "l": list(text(long)), "m": values, "none": text(""), "short": text("^[a-z]+$"),

@@ -47,9 +47,9 @@ func (h *Requests) Hold(who user.Info, r *http.Request) (release func(), err err
 	defer h.mu.Unlock()
 	switch {
 	case h.of[owner]+n > PerUser:
-		return nil, refusal("%s with lines and headers above %d bytes may have %d bytes together, and have %d", owner, PerUser, h.of[owner])
+		return nil, refusal(owner, PerUser, h.of[owner])
 	case h.total+n > Total:
-		return nil, refusal("all requests%.0s with lines and headers above %d bytes may have %d bytes together, and have %d", owner, Total, h.total)
+		return nil, refusal("all requests", Total, h.total)
 	}
 	if h.of == nil {
 		h.of = map[string]int{}
@@ -66,8 +66,9 @@ func (h *Requests) Hold(who user.Info, r *http.Request) (release func(), err err
 	}), nil
 }
 
-func refusal(format, owner string, most, has int) error {
-	return apierrors.NewTooManyRequests("too many large requests that stay open: "+fmt.Sprintf(format, owner, Ordinary, most, has), 10)
+func refusal(whose string, most, has int) error {
+	return apierrors.NewTooManyRequests(fmt.Sprintf("too many large requests that stay open: %s with lines and headers above %d bytes "+
+		"may have %d bytes together, and have %d", whose, Ordinary, most, has), 10)
 }
 
 // ownerOf is whose share a request is of, as it is told.

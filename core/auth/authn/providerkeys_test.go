@@ -46,10 +46,8 @@ func TestAProvidersKeysAreBounded(t *testing.T) {
 		"certificates": {text(`{"keys":[{"kty":"RSA","kid":"k","e":"AQAB","n":"AAAA","x5c":[` + chain + `]}]}`), "has a chain of 21 certificates"},
 		"depth":        {text(`{"keys":[` + strings.Repeat("[", 500000)), "is not JSON"},
 		"no JSON":      {text(strings.Repeat("<html>", 20000)), "has 120000 bytes and is not JSON"},
-		"redirects":    {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/keys", http.StatusFound) }, "stopped after 10 redirects"},
-		"the metadata": {func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, "https://169.254.169.254/", http.StatusFound)
-		}, "link-local"},
+		"redirects":    {to("/keys"), "stopped after 10 redirects"},
+		"the metadata": {to("https://169.254.169.254/"), "link-local"},
 	} {
 		p := newProvider(t)
 		mux := http.NewServeMux()
@@ -62,6 +60,10 @@ func TestAProvidersKeysAreBounded(t *testing.T) {
 			return err
 		})
 	}
+}
+
+func to(place string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, place, http.StatusFound) }
 }
 
 func text(s string) http.HandlerFunc {
@@ -109,10 +111,12 @@ func TestAProviderThatAnswersLateIsNotWaitedFor(t *testing.T) {
 func TestKeysAreFetchedOnceASecond(t *testing.T) {
 	now := time.Unix(1000, 0)
 	fetched := 0
-	status, body := http.StatusOK, `{"keys":[]}`
+	body := `{"keys":[]}`
 	p := boundKeys(roundTrip(func(*http.Request) (*http.Response, error) {
 		fetched++
-		return &http.Response{StatusCode: status, Header: http.Header{"Cache-Control": {"max-age=1"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+		return &http.Response{
+			StatusCode: http.StatusOK, Header: http.Header{"Cache-Control": {"max-age=1"}}, Body: io.NopCloser(strings.NewReader(body)),
+		}, nil
 	}))
 	p.now = func() time.Time { return now }
 	ask := func(url string) (string, error) {
@@ -220,13 +224,14 @@ func TestHostileTokens(t *testing.T) {
 	for k, v := range claims {
 		large[k] = v
 	}
+	critical := (&jose.SignerOptions{}).WithHeader("crit", []string{"x"}).WithHeader("x", 1)
 	for name, token := range map[string]string{
 		"without a signature":     header(`{"alg":"none"}`),
 		"by the public key":       compact(signed(public, jose.HS256, nil, claims)),
 		"by a key that it brings": compact(signed(mine, jose.ES256, &jose.SignerOptions{EmbedJWK: true}, claims)),
 		"by a key elsewhere": compact(signed(mine, jose.ES256, (&jose.SignerOptions{}).WithHeader("jku", other.URL).
 			WithHeader("x5u", other.URL).WithHeader("kid", other.URL), claims)),
-		"critical":       compact(signed(theirs, jose.ES256, (&jose.SignerOptions{}).WithHeader("crit", []string{"x"}).WithHeader("x", 1), claims)),
+		"critical":       compact(signed(theirs, jose.ES256, critical, claims)),
 		"many critical":  header(`{"alg":"ES256","kid":"k","crit":[` + strings.Repeat(`"x",`, 20000) + `"x"]}`),
 		"in a token":     compact(signed(theirs, jose.ES256, (&jose.SignerOptions{}).WithContentType("JWT"), p.token(t, nil))),
 		"as JSON":        signed(theirs, jose.ES256, nil, claims).FullSerialize(),

@@ -29,7 +29,9 @@ const pendingKept = 1000
 // take adds a write's bytes if the namespace has room for them, beside what it has taken; else it says what it has.
 // seen is up to which revision taken shows everything. done is called once, with the revision at which the write was
 // done; 0 = it was not.
-func (p *pending) take(namespace string, bytes, quota int64, seen func() int64, taken func(string) int64) (done func(revision int64), has int64, ok bool) {
+func (p *pending) take(namespace string, bytes, quota int64, seen func() int64, taken func(string) int64) (
+	done func(revision int64), has int64, ok bool,
+) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	revision := seen() // before what it shows

@@ -157,7 +157,8 @@ func TestLinksInAVolumeLeadNowhere(t *testing.T) {
 			os.Symlink(other, filepath.Join(dir, "b"))); err != nil {
 			t.Fatal(err)
 		}
-		if err := payload.Write(dir, payload.Files{"a": {Data: []byte("1"), Mode: 0o644}, "b/c": {Data: []byte("2"), Mode: 0o644}}, nil); err != nil {
+		next := payload.Files{"a": {Data: []byte("1"), Mode: 0o644}, "b/c": {Data: []byte("2"), Mode: 0o644}}
+		if err := payload.Write(dir, next, nil); err != nil {
 			t.Errorf("%s: %v", to, err)
 		}
 		if data, err := os.ReadFile(filepath.Join(dir, "a")); string(data) != "1" {

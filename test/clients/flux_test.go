@@ -224,7 +224,7 @@ func (c *cluster) kustomized(status, message string) {
 	harness.Eventually(c.t, "the Kustomization is Ready="+status+" with "+message, func() error {
 		out, err := c.try("get", "kustomization", "shop", "-o",
 			`jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="Ready")].message}`)
-		if err == nil && !(strings.HasPrefix(out, status+" ") && strings.Contains(out, message)) {
+		if err == nil && (!strings.HasPrefix(out, status+" ") || !strings.Contains(out, message)) {
 			err = fmt.Errorf("it is %q", out)
 		}
 		return err

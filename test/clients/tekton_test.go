@@ -164,7 +164,7 @@ func TestTekton(t *testing.T) {
 		namespaces = append(namespaces, namespace)
 		c.kubectl("create", "namespace", namespace)
 		c.soon("-n", namespace, "get", "serviceaccount", "default")
-		text := image.ReplaceAllString(b.read(t, path.Join("examples/v1", example)), "image: example.com/shell:1")
+		text := imageLine.ReplaceAllString(b.read(t, path.Join("examples/v1", example)), "image: example.com/shell:1")
 		c.kubectl("-n", namespace, "create", "-f", c.file("example.yaml", text))
 	}
 	for i, example := range examples {
@@ -177,7 +177,7 @@ func TestTekton(t *testing.T) {
 	c.kubectl(append([]string{"delete", "namespace", "--timeout", harness.Patience.String()}, namespaces...)...)
 }
 
-var image = regexp.MustCompile(`image: \S+`)
+var imageLine = regexp.MustCompile(`image: \S+`)
 
 // succeeded waits until all runs of a namespace have.
 func (c *cluster) succeeded(namespace string) {

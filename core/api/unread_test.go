@@ -30,14 +30,16 @@ func unreadKinds(t *testing.T, c *api.Contract) map[*api.Resource][][]byte {
 		Annotations: map[string]string{"note": "long"}, Finalizers: []string{"a/b"},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u", Controller: ptr.To(true)}},
 		ManagedFields: []metav1.ManagedFieldsEntry{{
-			Manager: "m", Operation: "Apply", APIVersion: "v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{}}`)},
+			Manager: "m", Operation: "Apply", APIVersion: "v1", Time: &at, FieldsType: "FieldsV1",
+			FieldsV1: metav1.NewFieldsV1(`{"f:data":{}}`),
 		}},
 	}
 	none := metav1.ObjectMeta{Name: "b", Namespace: "kube-system"}
 	out := map[*api.Resource][][]byte{}
 	for name, list := range map[string][]runtime.Object{
 		"configmaps": {
-			&corev1.ConfigMap{ObjectMeta: full, Data: map[string]string{"k": "v"}, BinaryData: map[string][]byte{"b": {0, 1}}, Immutable: ptr.To(true)},
+			&corev1.ConfigMap{ObjectMeta: full, Data: map[string]string{"k": "v"}, BinaryData: map[string][]byte{"b": {0, 1}},
+				Immutable: ptr.To(true)},
 			&corev1.ConfigMap{ObjectMeta: none},
 		},
 		"secrets": {
@@ -173,7 +175,7 @@ func BenchmarkLoadConfigMap(b *testing.B) {
 			Name: "bench-1", Namespace: "default", UID: "0c0ffee0-0000-0000-0000-000000000000", Labels: map[string]string{"app": "filling"},
 			ManagedFields: []metav1.ManagedFieldsEntry{{
 				Manager: "bench", Operation: "Update", APIVersion: "v1", Time: &metav1.Time{}, FieldsType: "FieldsV1",
-				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{".":{},"f:settings.yaml":{}},"f:metadata":{"f:labels":{".":{},"f:app":{}}}}`)},
+				FieldsV1: metav1.NewFieldsV1(`{"f:data":{".":{},"f:settings.yaml":{}},"f:metadata":{"f:labels":{".":{},"f:app":{}}}}`),
 			}},
 		},
 		Data: map[string]string{"settings.yaml": string(bytes.Repeat([]byte("0"), 720))},

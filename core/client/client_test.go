@@ -164,7 +164,8 @@ func TestNoAnswerIsOfThePast(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range []metav1.ListOptions{
-		{ResourceVersion: "0", Limit: 500, LabelSelector: "a=b"}, {ResourceVersion: "12", Limit: 500},
+		{ResourceVersion: "0", Limit: 500, LabelSelector: "a=b"},
+		{ResourceVersion: "12", Limit: 500},
 		{ResourceVersion: "0", ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan},
 	} {
 		if _, err := set.Kube.CoreV1().Pods("").List(t.Context(), o); err != nil {

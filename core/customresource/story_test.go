@@ -330,7 +330,8 @@ func TestLongTextsAreNotHeldAgainstLargePatterns(t *testing.T) {
 		spec.Properties["plain"] = plain
 	})
 	_, err = tabs.Create(t.Context(), tab(t, "after", `{cronSpec: "* * * * 5", plain: `+long+`}`), metav1.CreateOptions{})
-	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.plain: Forbidden: the texts of the object are too long for their patterns") {
+	const tooLong = "spec.plain: Forbidden: the texts of the object are too long for their patterns"
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tooLong) {
 		t.Errorf("a long text: %.300v", err)
 	}
 	_, err = tabs.Create(t.Context(), tab(t, "short", `{cronSpec: "* * * * 5", plain: aaa}`), metav1.CreateOptions{})

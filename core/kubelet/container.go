@@ -137,8 +137,9 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	}
 	memory := node.Status.Capacity[corev1.ResourceMemory]
 	made, err := spec.Container(spec.ContainerRequest{
-		Pod: p, Container: c, Kind: kind, RestartCount: a.RestartCount, Image: image, ImageRef: a.Image, ImageConfig: config, Handler: wanted.Handler,
-		Env: env, Mounts: append(mounts, files...), Devices: devices, Place: w.at(), NodeMemory: memory.Value(),
+		Pod: p, Container: c, Kind: kind, RestartCount: a.RestartCount, Image: image, ImageRef: a.Image, ImageConfig: config,
+		Handler: wanted.Handler,
+		Env:     env, Mounts: append(mounts, files...), Devices: devices, Place: w.at(), NodeMemory: memory.Value(),
 		Target: target, SeccompRoot: k.cfg.SeccompRoot,
 	})
 	if err != nil {

@@ -189,7 +189,8 @@ func New(cfg Config) (*Kubelet, error) {
 	k := &Kubelet{
 		parts: &parts{
 			Recorder: &podevents.Recorder{Node: cfg.NodeName, Tracer: cfg.Tracer},
-			cfg:      cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds, room: fit.NewRoom(cfg.ReservedTCPPorts, cfg.ReservedUDPPorts),
+			cfg:      cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds,
+			room: fit.NewRoom(cfg.ReservedTCPPorts, cfg.ReservedUDPPorts),
 		},
 		leases: cfg.Leases, rounds: cfg.Rounds, ready: make(chan struct{}), joined: make(chan struct{}), workers: map[types.UID]*worker{},
 		static: newStatics(),

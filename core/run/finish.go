@@ -23,7 +23,7 @@ func ToFinish(ctx context.Context, d time.Duration) (context.Context, context.Ca
 	if !ok {
 		return out, cancel
 	}
-	stop := context.AfterFunc(term, cancel) //nolint:contextcheck // the term ends it too
+	stop := context.AfterFunc(term, cancel)
 	return out, func() {
 		stop()
 		cancel()

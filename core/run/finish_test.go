@@ -39,7 +39,7 @@ func TestToFinish(t *testing.T) {
 		if alone.Err() != nil {
 			t.Error("it ends before its time")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if alone.Err() == nil {
 			t.Error("it has no end")

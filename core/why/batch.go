@@ -33,8 +33,8 @@ func (e *explainer) explainJob(j *batchv1.Job) *Answer {
 		case c.Type == batchv1.JobFailed:
 			return e.failedJob(j, c)
 		case c.Type == batchv1.JobSuspended:
-			return reply.Stuck("it is suspended").Or("let it go on", `kubectl patch job %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, j.Name,
-				j.Namespace)
+			return reply.Stuck("it is suspended").Or("let it go on", `kubectl patch job %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`,
+				j.Name, j.Namespace)
 		}
 	}
 	if by := j.Spec.ManagedBy; by != nil && *by != batchv1.JobControllerName {

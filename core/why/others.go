@@ -72,8 +72,8 @@ func (e *explainer) explainClaim(c *corev1.PersistentVolumeClaim) *Answer {
 		for _, p := range e.Pods {
 			for _, v := range p.Spec.Volumes {
 				if p.Namespace == c.Namespace && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Name {
-					return reply.Stuck("it is bound when pod %s, which uses it, has a node", p.Name).Or("ask why that has none", "wasmplane why pod/%s -n %s",
-						p.Name, p.Namespace)
+					return reply.Stuck("it is bound when pod %s, which uses it, has a node", p.Name).Or("ask why that has none",
+						"wasmplane why pod/%s -n %s", p.Name, p.Namespace)
 				}
 			}
 		}
@@ -117,7 +117,8 @@ func (e *explainer) namespace(name string) *Answer {
 	}
 	if len(e.Held) > 0 {
 		h := e.Held[0]
-		a := reply.Stuck("it is being deleted, and %s %s waits for whoever set its finalizers %s", h.Resource, h.Name, strings.Join(h.Finalizers, ", "))
+		a := reply.Stuck("it is being deleted, and %s %s waits for whoever set its finalizers %s", h.Resource, h.Name,
+			strings.Join(h.Finalizers, ", "))
 		if len(e.Held) > 1 {
 			a.More("%d objects in all are held", len(e.Held))
 		}

@@ -24,8 +24,8 @@ func (e *explainer) deployment(name string) *Answer {
 	}
 	want := wanted(d.Spec.Replicas)
 	if d.Spec.Paused {
-		return reply.Stuck("it is paused: changes of its template are not rolled out").Or("let it go on", "kubectl rollout resume deployment/%s -n %s",
-			name, e.in)
+		return reply.Stuck("it is paused: changes of its template are not rolled out").Or("let it go on",
+			"kubectl rollout resume deployment/%s -n %s", name, e.in)
 	}
 	if d.Status.ObservedGeneration < d.Generation {
 		return reply.Stuck("its controller has not seen the last change yet")
@@ -164,7 +164,8 @@ func (e *explainer) making(m made) *Answer {
 		}
 	}
 	if len(pods) < m.want {
-		return reply.Stuck("%s %s has made %d of %d pods, and nothing says why it makes no more", strings.ToLower(m.kind), m.name, len(pods), m.want)
+		return reply.Stuck("%s %s has made %d of %d pods, and nothing says why it makes no more", strings.ToLower(m.kind), m.name, len(pods),
+			m.want)
 	}
 	return reply.Well("its pods run and are ready; they are not counted as available yet")
 }

@@ -57,7 +57,7 @@ var (
 	pairs  = of(shape{1: text, 2: text})
 	moment = of(shape{1: number, 2: number})
 
-	// k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto
+	// Of k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto.
 	metadata = shape{
 		nameField: text, 2: text, namespaceField: text, 4: text, 5: text, resourceVersionField: text, 7: number, 8: moment, 9: moment, 10: number,
 		labelsField: pairs, 12: pairs,
@@ -65,7 +65,7 @@ var (
 		14: text,
 		17: of(shape{1: text, 2: text, 3: text, 4: moment, 6: text, 7: of(shape{1: text}), 8: text}),
 	}
-	// k8s.io/api/core/v1/generated.proto
+	// Of k8s.io/api/core/v1/generated.proto.
 	kinds = []*kind{
 		newKind("ConfigMap", shape{metadataField: of(metadata), 2: pairs, 3: pairs, 4: number}),
 		newKind("Secret", shape{metadataField: of(metadata), 2: pairs, secretTypeField: text, 4: pairs, 5: number}),
@@ -156,7 +156,7 @@ func (v *Value) look() bool {
 	name, namespace, stamps := "", "", 0
 	v.stamp = [2]int{len(v.metadata), len(v.metadata)}
 	metadata.each(v.metadata, func(n protowire.Number, from, to int, value []byte) {
-		switch n {
+		switch n { //nolint:exhaustive // the others are of no interest
 		case nameField:
 			name = string(value)
 		case namespaceField:

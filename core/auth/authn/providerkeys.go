@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	kjson "sigs.k8s.io/json"
 )
 
 const (
@@ -121,8 +123,9 @@ func checkKeys(body []byte) (has bool, err error) {
 			Chain    []string `json:"x5c"`
 		} `json:"keys"`
 	}
-	if json.Unmarshal(body, &set) != nil || set.Keys == nil {
-		return false, nil
+	// As the library: names are compared with their case, so that both read the same keys.
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &set); err != nil || set.Keys == nil {
+		return false, nil //nolint:nilerr // the library says what it cannot decode
 	}
 	if n := len(set.Keys); n > maxProviderKeys {
 		return true, fmt.Errorf("%d keys, and a provider may have %d", n, maxProviderKeys)

@@ -127,11 +127,11 @@ func (c *Controller) nodeChanged(old, current metav1.Object) {
 func (c *Controller) readZones() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); c.moved && now.Sub(c.read) >= zonesEvery {
-		c.moved, c.read = false, now
-	} else {
+	now := time.Now()
+	if !c.moved || now.Sub(c.read) < zonesEvery {
 		return nil
 	}
+	c.moved, c.read = false, now
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
 		return err

@@ -159,7 +159,8 @@ func TestExport(t *testing.T) {
 	defer store.Close()
 	dir := t.TempDir()
 	for _, tagged := range []string{"wasmplane.local/one:1", "wasmplane.local/two:1"} {
-		if _, err := store.Import(t.Context(), images.Source{File: write(t, dir, "in.tar", must(program(t, tagged).Archive()))}, nil); err != nil {
+		in := images.Source{File: write(t, dir, "in.tar", must(program(t, tagged).Archive()))}
+		if _, err := store.Import(t.Context(), in, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -98,7 +98,9 @@ func (b *Body) strictness(ctx context.Context, errs []error, after string) error
 		warnStrict(ctx, errs)
 		return nil
 	}
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), after, runtime.NewStrictDecodingError(errs).Error())})
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
+		field.Invalid(field.NewPath("patch"), after, runtime.NewStrictDecodingError(errs).Error()),
+	})
 }
 
 func (b *Body) strategicMerge(ctx context.Context, current *object.Object) (runtime.Object, error) {

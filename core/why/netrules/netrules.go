@@ -36,7 +36,8 @@ func (r Rules) Policy(namespace, name string) *reply.Answer {
 	onPodNetwork := slices.DeleteFunc(slices.Clone(selected), func(p *corev1.Pod) bool { return p.Spec.HostNetwork })
 	switch {
 	case len(selected) == 0:
-		return reply.Stuck("it selects no pod: none of namespace %s has the labels %s", np.Namespace, metav1.FormatLabelSelector(&np.Spec.PodSelector)).
+		return reply.Stuck("it selects no pod: none of namespace %s has the labels %s", np.Namespace,
+			metav1.FormatLabelSelector(&np.Spec.PodSelector)).
 			Or("compare with the labels of the pods", "kubectl get pods -n %s --show-labels", np.Namespace)
 	case len(onPodNetwork) == 0:
 		return reply.Stuck("the pods that it selects are on their nodes' network (hostNetwork), where no policy applies")

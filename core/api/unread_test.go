@@ -38,8 +38,10 @@ func unreadKinds(t *testing.T, c *api.Contract) map[*api.Resource][][]byte {
 	out := map[*api.Resource][][]byte{}
 	for name, list := range map[string][]runtime.Object{
 		"configmaps": {
-			&corev1.ConfigMap{ObjectMeta: full, Data: map[string]string{"k": "v"}, BinaryData: map[string][]byte{"b": {0, 1}},
-				Immutable: ptr.To(true)},
+			&corev1.ConfigMap{
+				ObjectMeta: full, Data: map[string]string{"k": "v"}, BinaryData: map[string][]byte{"b": {0, 1}},
+				Immutable: ptr.To(true),
+			},
 			&corev1.ConfigMap{ObjectMeta: none},
 		},
 		"secrets": {

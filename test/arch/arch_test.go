@@ -105,7 +105,7 @@ var mayImport = map[string]string{
 	"core/scheduler/configfile":        "core/config core/scheduler core/scheduler/extender core/scheduler/framework core/scheduler/native core/scheduler/native/shape core/scheduler/queue",
 	"core/accessgraph":                 "",
 	"core/why":                         "core/scheduler/... core/why/...",
-	"core/why/reply":                  "core/why/facts core/why/trial",
+	"core/why/reply":                   "core/why/facts core/why/trial",
 	"core/why/netrules":                "core/why/reply core/why/facts",
 	"core/why/facts":                   "core/scheduler",
 	"core/why/trial":                   "core/scheduler core/scheduler/... core/why/facts",

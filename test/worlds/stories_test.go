@@ -106,7 +106,9 @@ func TestALeaderFallsSilent(t *testing.T) {
 func TestALeaderBeginsWithTheNewest(t *testing.T) {
 	stories(t, "a server lags", func(w *world) {
 		w.gate.opened(true)
-		w.gate.stick(func(key string) bool { return strings.HasPrefix(key, "controllers ") && strings.HasSuffix(key, "POST /api/v1/namespaces/default/pods") })
+		w.gate.stick(func(key string) bool {
+			return strings.HasPrefix(key, "controllers ") && strings.HasSuffix(key, "POST /api/v1/namespaces/default/pods")
+		})
 		w.asked.create("Deployment", "web", 3)
 		time.Sleep(30 * time.Second)
 		synctest.Wait()

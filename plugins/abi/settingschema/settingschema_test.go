@@ -68,7 +68,7 @@ func TestSchemasThatAreNone(t *testing.T) {
 		{`{"type": "text"}`, `type: unknown type "text"`},
 		{`{"properties": {"a": {"$ref": "https://example.com/a"}}}`, "properties.a.$ref: schemas refer to nothing"},
 		{`{"items": {"type": "array", "uniqueItems": true}}`, "items.uniqueItems: it is not known here"},
-		{`{"properties": []}`, "cannot unmarshal"},
+		{`{"properties": []}`, "unmarshal JSON array"},
 		{`{"description": "` + strings.Repeat("a", settingschema.LargestSchema) + `"}`, "at most 16384 are allowed"},
 	} {
 		err := settingschema.Check([]byte(c.schema), nil)

@@ -52,7 +52,7 @@ run: deps-run build hello-image $(DEMO_PLUGINS:%=$(WASM_DIR)/%.wasm) ## Start a 
 	@ONCE='$(ONCE)' KEEP='$(KEEP)' NODES='$(NODES)' LISTEN='$(LISTEN)' $(if $(NODES),,$(AS_ROOT)) configs/demo/run.sh
 
 .PHONY: test
-test: deps-test build hello-image examples ## Install what the tests need, build, and run every test. AGAIN=0: no second try.
+test: deps-test build hello-image examples ## Install what the tests need, build, and run every test. PACKAGES="./core/...": those alone. AGAIN=0: no second try.
 	$(AS_ROOT) test/run.sh $(GO_TEST_TIMEOUT)
 
 .PHONY: build

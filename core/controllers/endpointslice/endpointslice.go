@@ -128,7 +128,11 @@ func (c *Controller) readZones() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if !c.moved || now.Sub(c.read) < zonesEvery {
+	if !c.moved {
+		return nil
+	}
+	if wait := zonesEvery - now.Sub(c.read); wait > 0 {
+		c.loop.AddAfter(zones, wait) // the turn that the change asked for may have been this one
 		return nil
 	}
 	c.moved, c.read = false, now

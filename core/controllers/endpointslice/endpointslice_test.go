@@ -4,10 +4,12 @@ package endpointslice
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -193,4 +195,26 @@ func hints(t *testing.T, c *controllertest.Cluster) (string, error) {
 	}
 	slices.Sort(all)
 	return strings.Join(all, " "), nil
+}
+
+// A node that moves right after the zones were read has its turn too early: the zones are read again later, whatever else happens.
+func TestZonesAreReadAgain(t *testing.T) {
+	c := controllertest.New() // of no node, whose turn would be this one's
+	ctl, err := New(c.Env(t), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Start(t, ctl)
+	ctl.mu.Lock()
+	ctl.moved, ctl.read = true, time.Now()
+	ctl.mu.Unlock()
+	ctl.loop.Add(zones)
+	controllertest.Eventually(t, func() error {
+		ctl.mu.Lock()
+		defer ctl.mu.Unlock()
+		if ctl.moved {
+			return errors.New("the zones are still to be read")
+		}
+		return nil
+	})
 }

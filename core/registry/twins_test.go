@@ -35,17 +35,26 @@ type oneHolder struct {
 
 func (*oneHolder) Mutate(context.Context, *admission.Request) error { return nil }
 
-func (p *oneHolder) Validate(ctx context.Context, r *admission.Request) error {
+// look reads the ConfigMaps that a request is judged by, and waits for the others that are judged for the first time.
+func (p *oneHolder) look(ctx context.Context, r *admission.Request) (store.Page, error) {
 	if err := fence.Raise(ctx, r.Resource.Group); err != nil {
-		return err
+		return store.Page{}, err
 	}
 	page, err := p.store.List(ctx, "/registry/configmaps/", store.ListOptions{})
 	if err != nil {
-		return err
+		return store.Page{}, err
 	}
 	if _, again := p.first.LoadOrStore(r.Name, true); !again && p.meet != nil {
 		p.meet.Done()
 		p.meet.Wait()
+	}
+	return page, nil
+}
+
+func (p *oneHolder) Validate(ctx context.Context, r *admission.Request) error {
+	page, err := p.look(ctx, r)
+	if err != nil {
+		return err
 	}
 	tree, err := r.Object.Tree()
 	if err != nil {
@@ -188,16 +197,9 @@ func (p *keeper) Validate(ctx context.Context, r *admission.Request) error {
 	if p.off {
 		return nil
 	}
-	if err := fence.Raise(ctx, r.Resource.Group); err != nil {
-		return err
-	}
-	page, err := p.store.List(ctx, "/registry/configmaps/", store.ListOptions{})
+	page, err := p.look(ctx, r)
 	if err != nil {
 		return err
-	}
-	if _, again := p.first.LoadOrStore(r.Name, true); !again && p.meet != nil {
-		p.meet.Done()
-		p.meet.Wait()
 	}
 	others, required, present := 0, false, map[string]bool{}
 	for _, kv := range page.Items {

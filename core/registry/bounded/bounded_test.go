@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/operation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/kubernetes/pkg/apis/core"
 )
 
 // wrong finds n errors by hand, and twice as many declaratively.
@@ -94,7 +94,7 @@ func TestABoundIsAskedBefore(t *testing.T) {
 	refuse := func(_, old runtime.Object) field.ErrorList {
 		return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf("too much, old %t", old != nil))}
 	}
-	o := &core.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 	const why = `Pod "p" is invalid: spec: Forbidden: too much, old `
 	if err := BeforeCreate(t.Context(), s, refuse, o); err == nil || err.Error() != why+"false" {
 		t.Errorf("create: %v", err)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // watching begins a watch of ConfigMaps and answers its status; what it says is thrown away until the context ends.
@@ -32,10 +33,11 @@ func watching(ctx context.Context, t *testing.T, s *apiservertest.Server, client
 		t.Fatal(err)
 	}
 	if response.StatusCode == http.StatusOK {
-		go func() {
+		read := run.Go("reading a watch", func() error {
 			_, _ = io.Copy(io.Discard, response.Body)
-			_ = response.Body.Close()
-		}()
+			return response.Body.Close()
+		})
+		t.Cleanup(func() { <-read }) // the test's context has ended then, and with it the watch
 		return response.StatusCode, ""
 	}
 	defer func() { _ = response.Body.Close() }()

@@ -21,6 +21,8 @@ import (
 
 	"gopkg.in/go-jose/go-jose.v2"
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 const plainNames = "  claimMappings:\n    username: {claim: sub, prefix: ''}\n"
@@ -91,14 +93,14 @@ func TestAProviderThatAnswersLateIsNotWaitedFor(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", nil)
 		bearer(slow.token(t, nil))(r)
 		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		go func() { // whoever asked goes away once the keys are being waited for
-			select {
-			case <-asked:
+		gone := run.Go("whoever asks", func() error { // goes away once the keys are being waited for
+			if run.Await(ctx, asked) {
 				cancel()
-			case <-ctx.Done():
 			}
-		}()
+			return nil
+		})
+		defer func() { <-gone }()
+		defer cancel()
 		_, _, err := w.AuthenticateRequest(r.WithContext(ctx))
 		return err
 	})

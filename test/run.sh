@@ -36,7 +36,7 @@ ends=("${PIPESTATUS[@]}")
 if [ "${ends[1]}" != 0 ]; then
   status=${ends[1]}
 elif [ "${ends[0]}" -gt 1 ]; then
-  echo "go test was ended: $((ends[0]))"
+  echo "go test was ended: ${ends[0]}"
   status=${ends[0]}
 fi
 exit "$status"

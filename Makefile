@@ -150,9 +150,9 @@ policies: build ## Run the tests of a library of Gatekeeper's or Kyverno's polic
 	bin/wasmplane plugin test --engine compiled '$(LIBRARY)'
 
 .PHONY: conformance
-conformance: deps-conformance build ## Run the upstream conformance suite on a real node, what has not passed yet. SUITE=kind|all: more of its tests; SUITE=node: e2e-node; SUITE=network-policy-api: those of ClusterNetworkPolicy. FOCUS=REGEXP, EXCEPT=REGEXP, PARALLEL=N, LIMIT=1h, AGAIN=1, DUAL=1 (IPv4 and IPv6).
+conformance: deps-conformance build ## Run the upstream conformance suite on a real node, what has not passed yet. SUITE=kind|all: more of its tests; SUITE=node: e2e-node; SUITE=network-policy-api: those of ClusterNetworkPolicy. FOCUS=REGEXP, EXCEPT=REGEXP, PARALLEL=N, LIMIT=1h, AGAIN=1, DUAL=1 (IPv4 and IPv6), PROFILE=hardened.
 	cd test/conformance && go build -o ../../build/conformance .
-	$(AS_ROOT) env -C test/conformance ../../build/conformance --wasmplane ../../bin/wasmplane $(if $(DUAL),--dual-stack) --focus '$(FOCUS)' --except '$(EXCEPT)' \
+	$(AS_ROOT) env -C test/conformance ../../build/conformance --wasmplane ../../bin/wasmplane $(if $(DUAL),--dual-stack) $(if $(PROFILE),--profile '$(PROFILE)') --focus '$(FOCUS)' --except '$(EXCEPT)' \
 	  $(if $(SUITE),--suite '$(SUITE)') $(if $(PARALLEL),--parallel $(PARALLEL)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(AGAIN),--again)
 
 .PHONY: e2e-node

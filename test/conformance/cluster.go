@@ -28,9 +28,10 @@ const readyWithin = 3 * time.Minute
 // cluster is a wasmplane of our own.
 type cluster struct {
 	wasmplane, dir string
-	nodes          int   // 1: this machine alone; 2: again in a network namespace
-	dual           bool  // IPv4 and IPv6
-	server         *part // nil where it was left running by another run
+	nodes          int    // 1: this machine alone; 2: again in a network namespace
+	dual           bool   // IPv4 and IPv6
+	profile        string // the configuration's
+	server         *part  // nil where it was left running by another run
 }
 
 func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
@@ -63,7 +64,7 @@ func (c *cluster) start(ctx context.Context, images string) error {
 	}
 	// Tests expect the kubelet at this port.
 	begin := "cluster: {name: " + clusterName + families + "}\nnode:\n" + address + "  kubeletListen: \":10250\"\n"
-	if err := os.WriteFile(config, []byte(configuration(begin, images)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(c.configuration(begin, images)), 0o600); err != nil {
 		return err
 	}
 	if err := c.mountKubelet(ctx); err != nil {
@@ -134,8 +135,8 @@ func (c *cluster) unmountKubelet(ctx context.Context) error {
 }
 
 // configuration of a node: begin ends within the section node.
-func configuration(begin, images string) string {
-	return "apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\n" + begin +
+func (c *cluster) configuration(begin, images string) string {
+	return fmt.Sprintf("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nprofile: %q\n", c.profile) + begin +
 		fmt.Sprintf("  mode: real\n  kubeletLink: "+kubeletDir+"\n  registries:\n  - {host: %s, mirrors: [%q]}\n", upstreamRegistry, images) +
 		// Upstream's nodes have this one for the tests of RuntimeClass.
 		"  runtimeHandlers:\n  - {name: test-handler, runtimeType: io.containerd.runc.v2}\n"

@@ -5,10 +5,12 @@ package main
 import (
 	"bytes"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/test/conformance/internal/suite"
 )
 
@@ -41,10 +43,35 @@ func TestBadFlagsSayWhatToDo(t *testing.T) {
 		{"--parallel", "0"},
 		{"focus"},
 		{"--suite", "some"},
+		{"--profile", "soft"},
 		{"--wasmplane", "/nowhere/wasmplane", "--cache", t.TempDir(), "--patience", "x"},
 	} {
 		if err := run(t.Context(), args, &bytes.Buffer{}); err == nil {
 			t.Errorf("%v: no error", args)
+		}
+	}
+}
+
+func TestEachProfileHasResultsOfItsOwn(t *testing.T) {
+	for want, args := range map[string][]string{
+		"report.md":               nil,
+		"report-hardened.md":      {"--profile", "hardened"},
+		"report-node.md":          {"--suite", nodeSuite},
+		"report-node-hardened.md": {"--suite", nodeSuite, "--profile", "hardened"},
+	} {
+		o, err := parseOptions(args)
+		if err != nil || filepath.Base(o.out) != want {
+			t.Errorf("%v: the report is %s (%v), expected %s", args, o.out, err, want)
+		}
+	}
+}
+
+func TestTheProfileIsInTheConfiguration(t *testing.T) {
+	for _, profile := range []string{"", config.Hardened} {
+		text := (&cluster{profile: profile}).configuration("cluster: {name: test}\nnode:\n", "http://198.51.100.1:5000")
+		c, err := config.Load("test.yaml", []byte(text))
+		if err != nil || c.Profile != profile {
+			t.Errorf("profile %q: %v\n%s", profile, err, text)
 		}
 	}
 }

@@ -49,14 +49,15 @@ func prepare(ctx context.Context, o options, out io.Writer) (*job, error) {
 	if o.suite == policyAPI {
 		return j, nil
 	}
-	build, results := j.build, "results.jsonl"
+	build, own := j.build, ""
 	if o.anyBuild {
 		build = ""
 	}
 	if o.suite == nodeSuite {
-		j.suite.Program, j.suite.Args, results = b.path(nodeProgram), nodeFlags(), "results-node.jsonl"
+		j.suite.Program, j.suite.Args, own = b.path(nodeProgram), nodeFlags(), nodeSuite
 	}
-	if j.book, err = result.Open(filepath.Join(o.cache, results), build); err != nil {
+	results := filepath.Join(o.cache, joined("results", own, o.profile)+".jsonl")
+	if j.book, err = result.Open(results, build); err != nil {
 		return nil, err
 	}
 	if j.set, err = setOf(o.suite); err != nil {
@@ -95,7 +96,7 @@ func (j *job) withCluster(ctx context.Context, work func(context.Context, *clust
 		return err
 	}
 	fmt.Fprint(j.out, advice)
-	c := &cluster{wasmplane: j.o.wasmplane, dir: j.o.dataDir, dual: j.o.dual, nodes: 2}
+	c := &cluster{wasmplane: j.o.wasmplane, dir: j.o.dataDir, dual: j.o.dual, profile: j.o.profile, nodes: 2}
 	if j.o.suite == nodeSuite {
 		c.nodes = 1 // its tests expect no other
 	}

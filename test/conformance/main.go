@@ -11,17 +11,22 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/config"
 )
 
 // options are the command's flags.
 type options struct {
-	suite, focus, except, cache, out, wasmplane, dataDir string
-	parallel, batch                                      int
-	again, anyBuild, keep, listOnly                      bool
-	reportOnly, dual                                     bool
-	patience, limit                                      time.Duration
+	suite, focus, except, profile   string
+	cache, out, wasmplane, dataDir  string
+	parallel, batch                 int
+	again, anyBuild, keep, listOnly bool
+	reportOnly, dual                bool
+	patience, limit                 time.Duration
 }
 
 func main() {
@@ -44,8 +49,9 @@ func parseOptions(args []string) (options, error) {
 	f.StringVar(&o.suite, "suite", conformance, "which tests: conformance, kind (what upstream runs against any cluster), all (what needs no cloud and no Windows), node (upstream's node e2e tests), network-policy-api (of ClusterNetworkPolicy: all of it, each time)")
 	f.StringVar(&o.focus, "focus", "", "regular expression on the names of the tests; empty = all of them")
 	f.StringVar(&o.except, "except", "", "regular expression on the names of tests to leave out of this run")
+	f.StringVar(&o.profile, "profile", "", "profile of the cluster's configuration: hardened, or nothing; what has passed with one is not taken for passed with the other")
 	f.StringVar(&o.cache, "cache", cache, "folder for the suite, its images and the results")
-	f.StringVar(&o.out, "report", "", "file for the report as markdown; empty = CACHE/report.md, or report-SUITE.md")
+	f.StringVar(&o.out, "report", "", "file for the report as markdown; empty = CACHE/report.md, report-SUITE.md, report-PROFILE.md or report-SUITE-PROFILE.md")
 	f.StringVar(&o.wasmplane, "wasmplane", "../../bin/wasmplane", "the program to test")
 	f.StringVar(&o.dataDir, "data-dir", "", "data directory of the cluster; empty = CACHE/cluster")
 	f.IntVar(&o.parallel, "parallel", 4, "how many tests run at once; those that must run alone, do")
@@ -70,11 +76,15 @@ func parseOptions(args []string) (options, error) {
 	if _, err := setOf(o.suite); err != nil && o.suite != policyAPI {
 		return o, err
 	}
+	if o.profile != "" && o.profile != config.Hardened {
+		return o, fmt.Errorf("--profile: expected %s, or nothing, found %q", config.Hardened, o.profile)
+	}
 	if o.out == "" {
-		o.out = filepath.Join(o.cache, "report.md")
-		if o.suite != conformance {
-			o.out = filepath.Join(o.cache, "report-"+o.suite+".md")
+		suite := o.suite
+		if suite == conformance {
+			suite = ""
 		}
+		o.out = filepath.Join(o.cache, joined("report", suite, o.profile)+".md")
 	}
 	if o.dataDir == "" {
 		o.dataDir = filepath.Join(o.cache, "cluster")
@@ -85,6 +95,11 @@ func parseOptions(args []string) (options, error) {
 		}
 	}
 	return o, nil
+}
+
+// joined puts dashes between those words that there are.
+func joined(words ...string) string {
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), "-")
 }
 
 // run is the whole command.

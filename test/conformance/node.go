@@ -126,7 +126,7 @@ func (n *secondNode) files(server, images string) error {
 	if n.dual {
 		address += "," + nodeEnd6
 	}
-	config := configuration(fmt.Sprintf("cluster: {name: %s, podCIDR: %q, serviceCIDR: %q}\nnode:\n  name: %s\n  address: %s\n  kubeletListen: \"%s:10250\"\n",
+	config := n.configuration(fmt.Sprintf("cluster: {name: %s, podCIDR: %q, serviceCIDR: %q}\nnode:\n  name: %s\n  address: %s\n  kubeletListen: \"%s:10250\"\n",
 		s.text("cluster")+"-2", s.text("podCIDR"), s.text("serviceCIDR"), secondName, address, nodeEnd), images)
 	s["cluster"], s["nodeName"], s["nodes"] = s.text("cluster")+"-2", secondName, "node "+secondName
 	data, err := json.Marshal(s)

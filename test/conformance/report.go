@@ -30,9 +30,13 @@ func (j *job) report() error {
 	}
 	lines := j.book.Summary(sigs)
 	fmt.Fprint(j.out, result.Text(lines))
-	how := "All figures are of one build: " + j.version + ".\n\n"
+	with := ""
+	if j.o.profile != "" {
+		with = " and with `profile: " + j.o.profile + "`"
+	}
+	how := "All figures are of one build" + with + ": " + j.version + ".\n\n"
 	if j.o.anyBuild {
-		how = "The figures are of several builds: a test that had passed with one was not run again with the next.\n\n"
+		how = "The figures are of several builds" + with + ": a test that had passed with one was not run again with the next.\n\n"
 	}
 	text := j.intro() + how + result.Markdown(lines) + secondTry(j.book.Again(sigs))
 	if err := os.WriteFile(j.o.out, []byte(text), 0o644); err != nil {

@@ -4,7 +4,7 @@
 // admits them, drives the runtime behind engine.Engine to what they ask for,
 // and reports.
 //
-// A pod's life is decided by pod.Machine, which is pure; here each pod has one
+// A pod's life is decided by podlifecycle.Machine, which is pure; here each pod has one
 // goroutine that feeds its Machine with events and starts the actions that it
 // answers. Everything is driven by events of the API, the runtime, probes and
 // timers; a slow resync is the net under them. Nothing is kept on disk that the
@@ -42,6 +42,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/podevents"
 	"github.com/wasmplane/wasmplane/core/kubelet/podimage"
+	"github.com/wasmplane/wasmplane/core/kubelet/podlifecycle"
 	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
@@ -107,7 +108,7 @@ type Config struct {
 	// SeccompRoot is where Localhost seccomp profiles are.
 	SeccompRoot string
 	// Delays of pods; zero values are upstream's.
-	Delays pod.Options
+	Delays podlifecycle.Options
 	// Resync is how often everything is listed afresh (5 minutes if zero).
 	Resync time.Duration
 	// Upkeep is how often logs, images and shortages are looked at (10 s if zero).

@@ -20,7 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
-	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/podlifecycle"
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
 )
 
@@ -64,7 +64,7 @@ func (w *world) begin(name string, eng *simulated.Engine, change ...func(*kubele
 		NodeName: name, Client: w.client, Engine: eng,
 		Host:    simulated.NewHost(simulated.HostConfig{Name: name, Address: "127.0.0.1", Engine: eng}),
 		Volumes: simulated.Volumes{}, Handler: simulated.Handler{}, Objects: objects.New(w.client, nil), Feeds: w.feeds,
-		Delays: pod.Options{
+		Delays: podlifecycle.Options{
 			CrashInitial: 50 * time.Millisecond, CrashMax: time.Second, ImageInitial: 50 * time.Millisecond,
 			RetryInitial: 20 * time.Millisecond,
 		},

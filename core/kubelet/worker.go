@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/exits"
 	"github.com/wasmplane/wasmplane/core/kubelet/fit"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/podlifecycle"
 	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 	"github.com/wasmplane/wasmplane/core/kubelet/static"
@@ -36,7 +37,7 @@ type worker struct {
 	*parts
 	owner   owner
 	uid     types.UID
-	machine *pod.Machine
+	machine *podlifecycle.Machine
 
 	mu     sync.Mutex
 	queue  []pod.Event
@@ -66,7 +67,7 @@ type worker struct {
 func newWorker(node *parts, o owner, p *corev1.Pod, found pod.Snapshot) *worker {
 	now := time.Now()
 	w := &worker{
-		parts: node, owner: o, uid: p.UID, machine: pod.NewMachine(p, found, now, node.cfg.Delays),
+		parts: node, owner: o, uid: p.UID, machine: podlifecycle.NewMachine(p, found, now, node.cfg.Delays),
 		signal: make(chan struct{}, 1), cancels: map[pod.Action]context.CancelFunc{}, pod: p, began: now, static: static.Is(p),
 		measured: podmetrics.Pod{Metrics: node.cfg.Metrics},
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fromcri has what the runtime says of sandboxes and containers as pod.Machine knows them.
+// Package fromcri has what the runtime says of sandboxes and containers as podlifecycle.Machine knows them.
 package fromcri
 
 import (

@@ -1,23 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pod decides what happens to one pod on its node, and nothing else: a
-// Machine is told what was seen (the pod's spec, what the runtime runs, what a
-// probe said, how an action ended, that time passed) and answers with the
-// actions to take. It calls nobody, reads no clock and starts no goroutine, so
-// that a pod's whole life can be replayed, fuzzed and read from a list of events.
-//
-// Promises:
-//   - an action is never asked for again while it is in flight;
-//   - a container is created only in a ready sandbox that is complete: its
-//     StartSandbox has succeeded, or it was there before the Machine. That the
-//     runtime tells of one says nothing of its firewall;
-//   - a container is created after the init containers, and only while no other
-//     container of that name may be running;
-//   - what was found running at start is adopted: nothing is restarted unless
-//     its definition changed or it fails its probes;
-//   - a pod that ends is killed first, then reported, then forgotten; at each of
-//     these steps it may be interrupted and resumed by another Machine that has
-//     only the API object and the runtime to look at.
+// Package pod has what is said of one pod on its node: what the runtime holds of it, what was seen
+// (events), what is to be done (actions), and how it stands (View). core/kubelet/podlifecycle decides
+// by these, the kubelet and its engines carry out.
 package pod
 
 import (
@@ -46,41 +31,8 @@ const (
 	UIDLabel                           = "io.kubernetes.pod.uid"
 	ContainerNameLabel                 = "io.kubernetes.container.name"
 	// KindAnnotation tells what a container is to its pod; the CRI has no word for it.
-	KindAnnotation            = "kubelet.wasmplane.dev/container-kind"
-	defaultCrashInitial       = 10 * time.Second
-	defaultCrashMax           = 5 * time.Minute
-	defaultImageInitial       = 10 * time.Second
-	defaultImageMax           = 5 * time.Minute
-	defaultRetryInitial       = time.Second
-	defaultRetryMax           = 10 * time.Second
-	minGrace            int64 = 2
+	KindAnnotation = "kubelet.wasmplane.dev/container-kind"
 )
-
-// Options are the delays of a Machine. Zero values mean upstream's.
-type Options struct {
-	// CrashInitial and CrashMax bound the delay before a container that exited is started again.
-	// The delay doubles with each restart and is forgotten when a container ran for twice CrashMax.
-	CrashInitial, CrashMax time.Duration
-	// ImageInitial and ImageMax bound the delay between attempts to pull an image.
-	ImageInitial, ImageMax time.Duration
-	// RetryInitial and RetryMax bound the delay between attempts at anything else.
-	RetryInitial, RetryMax time.Duration
-}
-
-func (o Options) withDefaults() Options {
-	set := func(d *time.Duration, def time.Duration) {
-		if *d <= 0 {
-			*d = def
-		}
-	}
-	set(&o.CrashInitial, defaultCrashInitial)
-	set(&o.CrashMax, defaultCrashMax)
-	set(&o.ImageInitial, defaultImageInitial)
-	set(&o.ImageMax, defaultImageMax)
-	set(&o.RetryInitial, defaultRetryInitial)
-	set(&o.RetryMax, defaultRetryMax)
-	return o
-}
 
 // Kind of a container.
 type Kind int
@@ -137,9 +89,10 @@ type Container struct {
 	User              *corev1.ContainerUser
 	Resources, Level  *corev1.ResourceRequirements
 	StopSignal        string
-
-	seen time.Time
 }
+
+// Lost tells a container that is known only from its pod's status: the runtime has it no longer.
+func (c *Container) Lost() bool { return c.ID == "" }
 
 // State of a container in the runtime. They are ordered: a container never goes back.
 type State int
@@ -159,14 +112,6 @@ type Sandbox struct {
 	Ready   bool
 	Created time.Time
 	IPs     []string
-
-	seen time.Time
-	// complete is set once its StartSandbox went through, or where it was there before
-	// the Machine. What else is seen is half made, or was refused.
-	complete bool
-	// stopped is set once StopSandbox went through: a sandbox that is not ready
-	// may still hold its network.
-	stopped bool
 }
 
 // Snapshot is what the runtime holds of one pod.

@@ -48,40 +48,7 @@ type ContainerView struct {
 
 // Kept tells whether the runtime has the container, or one of its name before it.
 func (c ContainerView) Kept() bool {
-	return c.Current != nil && !c.Current.lost() || c.Last != nil && !c.Last.lost()
-}
-
-// View of the pod as it is now. It shares memory with the Machine until its next Step.
-func (m *Machine) View() View {
-	v := View{Pod: m.pod, Stage: m.stage, End: m.end, Started: m.started, Resizing: m.resizing}
-	v.Granted, v.Bounds = m.Granted(), m.level.bounded
-	v.RestartingAll = m.stage == Syncing && m.restartingAll()
-	if len(m.sandboxes) > 0 {
-		v.Sandbox = &m.sandboxes[0]
-	}
-	for _, s := range m.slots {
-		v.Containers = append(v.Containers, m.viewOf(s))
-	}
-	return v
-}
-
-func (m *Machine) viewOf(s *slot) ContainerView {
-	c := ContainerView{
-		Spec: s.spec, Kind: s.kind, Waiting: s.waiting, Current: s.cur(), Started: s.started(), Ready: s.ready(),
-		Granted: s.granted(),
-	}
-	if len(s.list) > 1 {
-		c.Last = &s.list[1]
-	}
-	if c.Current == nil {
-		return c
-	}
-	c.Applied, _ = s.applied(c.Current)
-	c.Starting = c.Current.State == Running && s.starting(c.Current)
-	if c.Current.State == Exited && m.stage < Terminating {
-		c.Restarting = s.force || m.restarts(s, c.Current)
-	}
-	return c
+	return c.Current != nil && !c.Current.Lost() || c.Last != nil && !c.Last.Lost()
 }
 
 // Target is a container whose probes are to run.
@@ -94,39 +61,24 @@ type Target struct {
 	StartupDone bool
 }
 
-// Targets are the containers that are up and not being killed.
-func (m *Machine) Targets() []Target {
-	if m.stage != Syncing && m.stage != Terminating {
-		return nil
-	}
-	var out []Target
-	for _, s := range m.slots {
-		c := s.cur()
-		probed := s.spec.LivenessProbe != nil || s.spec.ReadinessProbe != nil || s.spec.StartupProbe != nil
-		if !probed || c == nil || c.State != Running || s.starting(c) {
-			continue
-		}
-		spec := s.spec
-		if m.stage == Terminating {
-			// Whether it lives is decided; whether it can serve on is not.
-			quiet := *spec
-			quiet.LivenessProbe, quiet.StartupProbe = nil, nil
-			spec = &quiet
-		}
-		out = append(out, Target{Spec: spec, Kind: s.kind, ID: c.ID, Started: c.Started, StartupDone: s.started()})
-	}
-	return out
+// End says why a pod was ended by its node, in its status' words.
+type End struct {
+	Reason, Message string
+	Grace           *int64
+	// Disrupted tells that it was for the node's sake, not the pod's own doing.
+	Disrupted bool
+	// Emptied tells that nothing of its containers stays on the node either.
+	Emptied bool
 }
 
-// Snapshot of what is known to be in the runtime.
-func (m *Machine) Snapshot() Snapshot {
-	snap := Snapshot{Sandboxes: append([]Sandbox(nil), m.sandboxes...)}
-	for _, s := range m.slots {
-		for i := range s.list {
-			if !s.list[i].lost() {
-				snap.Containers = append(snap.Containers, s.list[i])
-			}
-		}
-	}
-	return snap
+// Resizing says how a change of a running pod's resources stands.
+type Resizing struct {
+	// Pending is why it cannot begin: Deferred or Infeasible; empty if it can.
+	Pending, Message string
+	// Active while it is carried out; Failed is why that does not succeed.
+	Active bool
+	Failed string
+	// Unanswered while the node has not said whether it grants what this generation
+	// of the pod asks for: nobody may take it for observed.
+	Unanswered bool
 }

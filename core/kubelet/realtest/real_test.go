@@ -41,10 +41,10 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/kubelet/podlifecycle"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
-	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
 	"github.com/wasmplane/wasmplane/core/kubelet/server"
@@ -163,7 +163,7 @@ func (w *world) kubeletOn(e engine.Engine) (stop func()) {
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: "n1", Client: w.client, Engine: e, Host: host, Volumes: volumes, Handler: probe.NewHandler(e), Objects: held,
 		Node: node.Config{Port: w.server.Port()}, ClusterDNS: []string{"10.96.0.10"},
-		Delays: pod.Options{CrashInitial: 100 * time.Millisecond, CrashMax: time.Second, RetryInitial: 50 * time.Millisecond},
+		Delays: podlifecycle.Options{CrashInitial: 100 * time.Millisecond, CrashMax: time.Second, RetryInitial: 50 * time.Millisecond},
 		Logger: log,
 	})
 	if err != nil {

@@ -1,54 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod
+package podlifecycle
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/podbounds"
 )
-
-// ResourcesAnnotation on a container has the resources that it was made with:
-// the CRI reports those of the kernel, in which requests cannot be told.
-const ResourcesAnnotation = "kubelet.wasmplane.dev/resources"
-
-// Resizing says how a change of a running pod's resources stands.
-type Resizing struct {
-	// Pending is why it cannot begin: Deferred or Infeasible; empty if it can.
-	Pending, Message string
-	// Active while it is carried out; Failed is why that does not succeed.
-	Active bool
-	Failed string
-	// Unanswered while the node has not said whether it grants what this generation
-	// of the pod asks for: nobody may take it for observed.
-	Unanswered bool
-}
-
-// EncodeResources is the value of ResourcesAnnotation.
-func EncodeResources(r *corev1.ResourceRequirements) string {
-	raw, err := json.Marshal(corev1.ResourceRequirements{Limits: r.Limits, Requests: r.Requests})
-	if err != nil {
-		return ""
-	}
-	return string(raw)
-}
-
-// DecodeResources reads ResourcesAnnotation; nil if it is not there or not readable.
-func DecodeResources(s string) *corev1.ResourceRequirements {
-	if s == "" {
-		return nil
-	}
-	r := &corev1.ResourceRequirements{}
-	if json.Unmarshal([]byte(s), r) != nil {
-		return nil
-	}
-	return r
-}
 
 // granted are the resources that the container may use: those of the spec, or,
 // while a change of them waits for the node, those before it.
@@ -60,7 +23,7 @@ func (s *slot) granted() *corev1.ResourceRequirements {
 }
 
 // applied are the resources that a container runs with, and those of its pod as a whole when it got them.
-func (s *slot) applied(c *Container) (own, level *corev1.ResourceRequirements) {
+func (s *slot) applied(c *container) (own, level *corev1.ResourceRequirements) {
 	if s.resized.id == c.ID && s.resized.to != nil {
 		return s.resized.to, s.resized.level
 	}
@@ -78,12 +41,12 @@ func (m *Machine) fillGrants() {
 		m.adoptLevel(m.pod)
 	}
 	for _, s := range m.slots {
-		if s.kind != Regular && s.kind != Sidecar || s.grant != nil {
+		if s.kind != pod.Regular && s.kind != pod.Sidecar || s.grant != nil {
 			continue
 		}
 		s.grant = s.spec.Resources.DeepCopy()
 		c := s.cur()
-		if c == nil || c.State != Running {
+		if c == nil || c.State != pod.Running {
 			continue
 		}
 		if r := m.told(c); r != nil {
@@ -95,7 +58,7 @@ func (m *Machine) fillGrants() {
 }
 
 // told are the resources that a container runs with by its pod's status: those of its last resize, where that is complete.
-func (m *Machine) told(c *Container) *corev1.ResourceRequirements {
+func (m *Machine) told(c *container) *corev1.ResourceRequirements {
 	st := &m.pod.Status
 	for i := range st.Conditions {
 		if st.Conditions[i].Type == corev1.PodResizeInProgress {
@@ -117,17 +80,17 @@ func (m *Machine) resize() {
 	m.resizing.Active = false
 	want := !podbounds.Same(m.level.granted, m.pod.Spec.Resources)
 	for _, s := range m.slots {
-		want = want || (s.kind == Regular || s.kind == Sidecar) && !podbounds.Same(s.grant, &s.spec.Resources)
+		want = want || (s.kind == pod.Regular || s.kind == pod.Sidecar) && !podbounds.Same(s.grant, &s.spec.Resources)
 	}
 	m.resizing.Unanswered = want && m.asked != m.pod.Generation
 	if !want {
 		m.resizing.Pending, m.resizing.Message = "", ""
 	} else if m.resizing.Pending != "Infeasible" || m.asked != m.pod.Generation {
-		m.do(Grant{Generation: m.pod.Generation})
+		m.do(pod.Grant{Generation: m.pod.Generation})
 	}
 	m.bound()
 	for _, s := range m.slots {
-		if s.kind == Regular || s.kind == Sidecar {
+		if s.kind == pod.Regular || s.kind == pod.Sidecar {
 			m.apply1(s)
 		}
 	}
@@ -137,14 +100,14 @@ func (m *Machine) resize() {
 	m.resizing.Failed = ""
 	if m.level.changed {
 		m.level.changed = false
-		m.emit(Note{Reason: "ResizeCompleted", Message: "Pod resize completed"})
+		m.emit(pod.Note{Reason: "ResizeCompleted", Message: "Pod resize completed"})
 	}
 }
 
 // apply1 brings what is granted to one container.
 func (m *Machine) apply1(s *slot) {
 	c := s.cur()
-	if c == nil || c.State != Running || s.kill != nil || s.starting(c) {
+	if c == nil || c.State != pod.Running || s.kill != nil || s.starting(c) {
 		return
 	}
 	if !m.outdated(s, c) {
@@ -166,11 +129,11 @@ func (m *Machine) apply1(s *slot) {
 	if m.delayed(s) {
 		return
 	}
-	s.op = Resize{Container: s.spec.Name, ID: c.ID, From: have, To: s.granted(), FromLevel: level, ToLevel: m.level.granted}
+	s.op = pod.Resize{Container: s.spec.Name, ID: c.ID, From: have, To: s.granted(), FromLevel: level, ToLevel: m.level.granted}
 	m.emit(s.op)
 }
 
-func (m *Machine) grantDone(a Grant, ev Done) {
+func (m *Machine) grantDone(a pod.Grant, ev pod.Done) {
 	if a.Generation != m.pod.Generation {
 		return // the pod asks for something else by now, and the node is asked about that
 	}
@@ -179,7 +142,7 @@ func (m *Machine) grantDone(a Grant, ev Done) {
 		m.resizing.Pending, m.resizing.Message = ev.Reason, ev.Message
 		if ev.Reason != "Infeasible" {
 			// Asked for again: what is in the way may go.
-			a := Grant{Generation: m.pod.Generation}
+			a := pod.Grant{Generation: m.pod.Generation}
 			m.tasks[a] = &task{at: m.now.Add(m.opts.RetryMax)}
 		}
 		return
@@ -188,13 +151,13 @@ func (m *Machine) grantDone(a Grant, ev Done) {
 	m.level.changed = m.level.changed || !podbounds.Same(m.level.granted, m.pod.Spec.Resources)
 	m.level.granted = m.pod.Spec.Resources.DeepCopy()
 	for _, s := range m.slots {
-		if s.kind == Regular || s.kind == Sidecar {
+		if s.kind == pod.Regular || s.kind == pod.Sidecar {
 			s.grant = s.spec.Resources.DeepCopy()
 		}
 	}
 }
 
-func (m *Machine) resizeDone(a Resize, ev Done) {
+func (m *Machine) resizeDone(a pod.Resize, ev pod.Done) {
 	s := m.slot(a.Container)
 	if s == nil {
 		return

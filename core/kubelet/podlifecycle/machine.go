@@ -1,37 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod
+// Package podlifecycle decides what happens to one pod on its node, and nothing else: a
+// Machine is told what was seen (the pod's spec, what the runtime runs, what a
+// probe said, how an action ended, that time passed) and answers with the
+// actions to take. It calls nobody, reads no clock and starts no goroutine, so
+// that a pod's whole life can be replayed, fuzzed and read from a list of events.
+//
+// Promises:
+//   - an action is never asked for again while it is in flight;
+//   - a container is created only in a ready sandbox that is complete: its
+//     StartSandbox has succeeded, or it was there before the Machine. That the
+//     runtime tells of one says nothing of its firewall;
+//   - a container is created after the init containers, and only while no other
+//     container of that name may be running;
+//   - what was found running at start is adopted: nothing is restarted unless
+//     its definition changed or it fails its probes;
+//   - a pod that ends is killed first, then reported, then forgotten; at each of
+//     these steps it may be interrupted and resumed by another Machine that has
+//     only the API object and the runtime to look at.
+package podlifecycle
 
 import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
 
 // Machine is the life of one pod. It is used by one goroutine at a time.
 type Machine struct {
 	opts  Options
 	pod   *corev1.Pod
-	stage Stage
+	stage pod.Stage
 	// removed is set once the API no longer has the pod.
 	removed bool
 	// admitted pods had their place on the node granted, now or before a restart.
 	admitted bool
 	mounted  bool
 	started  time.Time
-	end      *End
+	end      *pod.End
 
-	sandboxes []Sandbox // newest first
+	sandboxes []sandbox // newest first
 	slots     []*slot   // in the order of starting: init and sidecars, regular, ephemeral
 	// again bounds how often a sandbox is tried: each attempt that left one behind is another action.
 	again   backoff
 	againAt time.Time
 	// tasks are the actions in flight, and the delays, that belong to no container.
-	tasks map[Action]*task
+	tasks map[pod.Action]*task
 	// tombs are the last IDs removed: a late observation must not bring them back.
 	tombs []string
 
-	resizing Resizing
+	resizing pod.Resizing
 	level    level
 	// asked is the generation whose resources were last asked for.
 	asked int64
@@ -42,18 +62,8 @@ type Machine struct {
 	cancelled bool
 
 	now     time.Time
-	actions []Action
+	actions []pod.Action
 	wake    time.Time
-}
-
-// End says why a pod was ended by its node, in its status' words.
-type End struct {
-	Reason, Message string
-	Grace           *int64
-	// Disrupted tells that it was for the node's sake, not the pod's own doing.
-	Disrupted bool
-	// Emptied tells that nothing of its containers stays on the node either.
-	Emptied bool
 }
 
 type task struct {
@@ -80,8 +90,8 @@ func (b *backoff) next(now time.Time, initial, limit time.Duration) time.Duratio
 
 // NewMachine is the life of a pod of which the runtime holds what is in found.
 // The pod's own status tells what the runtime has lost.
-func NewMachine(p *corev1.Pod, found Snapshot, now time.Time, opts Options) *Machine {
-	m := &Machine{opts: opts.withDefaults(), tasks: map[Action]*task{}, now: now, pod: p}
+func NewMachine(p *corev1.Pod, found pod.Snapshot, now time.Time, opts Options) *Machine {
+	m := &Machine{opts: opts.withDefaults(), tasks: map[pod.Action]*task{}, now: now, pod: p}
 	m.setPod(p)
 	m.observe(found)
 	for i := range m.sandboxes {
@@ -98,11 +108,11 @@ func NewMachine(p *corev1.Pod, found Snapshot, now time.Time, opts Options) *Mac
 	m.adopt(&p.Status)
 	m.adoptRestartAll(&p.Status)
 	if m.admitted {
-		m.stage = Syncing
+		m.stage = pod.Syncing
 	}
 	if terminal(p) {
 		// Its verdict stands, whatever else is found.
-		m.stage = Terminating
+		m.stage = pod.Terminating
 		m.started = orElse(m.started, now)
 	}
 	return m
@@ -140,7 +150,7 @@ func (m *Machine) slot(name string) *slot {
 	return nil
 }
 
-func (m *Machine) byID(id string) (*slot, *Container) {
+func (m *Machine) byID(id string) (*slot, *container) {
 	for _, s := range m.slots {
 		if c := s.find(id); c != nil && id != "" {
 			return s, c
@@ -153,7 +163,7 @@ func (m *Machine) byID(id string) (*slot, *Container) {
 func (m *Machine) setPod(p *corev1.Pod) {
 	m.pod = p
 	var slots []*slot
-	add := func(c *corev1.Container, k Kind) {
+	add := func(c *corev1.Container, k pod.Kind) {
 		s := m.slot(c.Name)
 		if s == nil {
 			s = &slot{}
@@ -165,24 +175,24 @@ func (m *Machine) setPod(p *corev1.Pod) {
 	}
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
-		if IsSidecar(c) {
-			add(c, Sidecar)
+		if pod.IsSidecar(c) {
+			add(c, pod.Sidecar)
 		} else {
-			add(c, Init)
+			add(c, pod.Init)
 		}
 	}
 	for i := range p.Spec.Containers {
-		add(&p.Spec.Containers[i], Regular)
+		add(&p.Spec.Containers[i], pod.Regular)
 	}
 	for i := range p.Spec.EphemeralContainers {
 		c := corev1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		add(&c, Ephemeral)
+		add(&c, pod.Ephemeral)
 	}
 	m.slots = slots
 }
 
 // Step takes one event and answers what is to be done now.
-func (m *Machine) Step(now time.Time, ev Event) []Action {
+func (m *Machine) Step(now time.Time, ev pod.Event) []pod.Action {
 	m.now, m.actions, m.wake = now, nil, time.Time{}
 	m.apply(ev)
 	m.plan()
@@ -193,7 +203,7 @@ func (m *Machine) Step(now time.Time, ev Event) []Action {
 func (m *Machine) Wake() time.Time { return m.wake }
 
 // Stage of the pod.
-func (m *Machine) Stage() Stage { return m.stage }
+func (m *Machine) Stage() pod.Stage { return m.stage }
 
 // Pod as it was last seen.
 func (m *Machine) Pod() *corev1.Pod { return m.pod }
@@ -204,10 +214,10 @@ func (m *Machine) wakeAt(t time.Time) {
 	}
 }
 
-func (m *Machine) emit(a Action) { m.actions = append(m.actions, a) }
+func (m *Machine) emit(a pod.Action) { m.actions = append(m.actions, a) }
 
 // do asks for an action that belongs to no container, unless it is in flight or delayed.
-func (m *Machine) do(a Action) {
+func (m *Machine) do(a pod.Action) {
 	t := m.tasks[a]
 	if t == nil {
 		t = &task{}
@@ -223,7 +233,7 @@ func (m *Machine) do(a Action) {
 	}
 }
 
-func (m *Machine) flying(match func(Action) bool) bool {
+func (m *Machine) flying(match func(pod.Action) bool) bool {
 	for a, t := range m.tasks {
 		if t.flying && match(a) {
 			return true
@@ -232,37 +242,37 @@ func (m *Machine) flying(match func(Action) bool) bool {
 	return false
 }
 
-func (m *Machine) apply(ev Event) {
+func (m *Machine) apply(ev pod.Event) {
 	switch ev := ev.(type) {
-	case Updated:
+	case pod.Updated:
 		if !m.removed {
 			m.setPod(ev.Pod)
 		}
-	case Removed:
+	case pod.Removed:
 		m.removed = true
 		if ev.Pod != nil {
 			m.setPod(ev.Pod)
 		}
-	case Observed:
+	case pod.Observed:
 		m.observe(ev.Snapshot)
 		if ev.Complete {
 			m.sweep(ev)
 		}
-	case Deleted:
+	case pod.Deleted:
 		m.vanish(ev.ID)
-	case Probed:
+	case pod.Probed:
 		m.probed(ev)
-	case Evicted:
-		if m.end == nil && m.stage < Terminating {
-			m.end = &End{Reason: ev.Reason, Message: ev.Message, Grace: ev.Grace, Disrupted: true, Emptied: ev.Empty}
+	case pod.Evicted:
+		if m.end == nil && m.stage < pod.Terminating {
+			m.end = &pod.End{Reason: ev.Reason, Message: ev.Message, Grace: ev.Grace, Disrupted: true, Emptied: ev.Empty}
 		}
-	case Done:
+	case pod.Done:
 		m.done(ev)
-	case Tick:
+	case pod.Tick:
 	}
 }
 
-func (m *Machine) probed(ev Probed) {
+func (m *Machine) probed(ev pod.Probed) {
 	s, c := m.byID(ev.Container)
 	if s == nil || c != s.cur() {
 		return
@@ -272,11 +282,11 @@ func (m *Machine) probed(ev Probed) {
 	}
 	ok := ev.Success
 	switch ev.Probe {
-	case Liveness:
+	case pod.Liveness:
 		s.probes.liveness = &ok
-	case Readiness:
+	case pod.Readiness:
 		s.probes.readiness = &ok
-	case Startup:
+	case pod.Startup:
 		s.probes.startup = &ok
 	}
 }

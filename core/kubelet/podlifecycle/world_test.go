@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod_test
+package podlifecycle_test
 
 import (
 	"errors"
@@ -13,13 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/podlifecycle"
 )
 
 // world is a runtime and an API with one pod, and a clock that stands still
 // until it is moved. It carries out what the machine asks for.
 type world struct {
 	now    time.Time
-	m      *pod.Machine
+	m      *podlifecycle.Machine
 	p      *corev1.Pod
 	boxes  map[string]*pod.Sandbox
 	conts  map[string]*pod.Container
@@ -50,7 +51,7 @@ func newWorld(p *corev1.Pod) *world {
 
 // start a machine over what is there: at first, and after a restart of the kubelet.
 func (w *world) start() {
-	w.m = pod.NewMachine(w.p, w.snapshot(), w.now, pod.Options{})
+	w.m = podlifecycle.NewMachine(w.p, w.snapshot(), w.now, podlifecycle.Options{})
 	w.flight = nil
 	clear(w.partial) // who starts containers in what it found is the runtime's firewall to judge
 	w.step(pod.Tick{})

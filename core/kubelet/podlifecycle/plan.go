@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod
+package podlifecycle
 
 import (
 	"fmt"
@@ -8,35 +8,36 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/podbounds"
 )
 
 // plan asks for all that is to be done in the present state.
 func (m *Machine) plan() {
-	if m.stage < Terminating && m.ending() {
-		m.stage = Terminating
+	if m.stage < pod.Terminating && m.ending() {
+		m.stage = pod.Terminating
 	}
 	switch m.stage {
-	case New:
-		m.do(Admit{})
-	case Syncing:
+	case pod.New:
+		m.do(pod.Admit{})
+	case pod.Syncing:
 		m.sync()
 	default: // its time is over: see below, in the order of the stages
 	}
-	if m.stage == Terminating {
+	if m.stage == pod.Terminating {
 		m.terminate()
 	}
-	if m.stage == Ended {
-		m.do(Teardown{})
+	if m.stage == pod.Ended {
+		m.do(pod.Teardown{})
 	}
-	if m.stage == Finished {
+	if m.stage == pod.Finished {
 		m.finish()
 	}
 }
 
 // ending tells whether the pod's time is over.
 func (m *Machine) ending() bool {
-	return m.removed || m.pod.DeletionTimestamp != nil || m.end != nil || m.overdue() || (m.stage == Syncing && m.finished())
+	return m.removed || m.pod.DeletionTimestamp != nil || m.end != nil || m.overdue() || (m.stage == pod.Syncing && m.finished())
 }
 
 // overdue ends a pod past its activeDeadlineSeconds.
@@ -50,8 +51,8 @@ func (m *Machine) overdue() bool {
 		m.wakeAt(at)
 		return false
 	}
-	m.end = &End{Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
-	m.emit(Note{Reason: "DeadlineExceeded", Message: m.end.Message})
+	m.end = &pod.End{Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
+	m.emit(pod.Note{Reason: "DeadlineExceeded", Message: m.end.Message})
 	return true
 }
 
@@ -66,27 +67,27 @@ func (m *Machine) finished() bool {
 			return false
 		}
 		c := s.cur()
-		over := c != nil && c.State == Exited && !s.force && !m.restarts(s, c)
+		over := c != nil && c.State == pod.Exited && !s.force && !m.restarts(s, c)
 		switch {
-		case s.kind == Init && over && c.ExitCode != 0:
+		case s.kind == pod.Init && over && c.ExitCode != 0:
 			return true
-		case s.kind == Regular && !over:
+		case s.kind == pod.Regular && !over:
 			left++
 		}
 	}
 	return left == 0
 }
 
-func (m *Machine) restarts(s *slot, c *Container) bool {
-	return c.again() || ShouldRestart(s.spec, s.kind, m.pod.Spec.RestartPolicy, c.ExitCode)
+func (m *Machine) restarts(s *slot, c *container) bool {
+	return c.again() || pod.ShouldRestart(s.spec, s.kind, m.pod.Spec.RestartPolicy, c.ExitCode)
 }
 
 // mayRestart tells whether a container that we kill for its own sake comes back.
 func (m *Machine) mayRestart(s *slot) bool {
 	switch {
-	case s.kind == Ephemeral:
+	case s.kind == pod.Ephemeral:
 		return false
-	case s.kind == Sidecar:
+	case s.kind == pod.Sidecar:
 		return true
 	case s.spec.RestartPolicy != nil:
 		return *s.spec.RestartPolicy != corev1.ContainerRestartPolicyNever
@@ -99,7 +100,7 @@ func (m *Machine) sync() {
 	m.fillGrants()
 	if !m.mounted {
 		m.level.mounting = podbounds.Of(m.Granted())
-		m.do(Mount{})
+		m.do(pod.Mount{})
 		return
 	}
 	if m.restartingAll() {
@@ -116,34 +117,34 @@ func (m *Machine) sync() {
 		return
 	}
 	for _, s := range m.slots {
-		if s.kind == Ephemeral && (s.cur() == nil || s.cur().State == Created) {
+		if s.kind == pod.Ephemeral && (s.cur() == nil || s.cur().State == pod.Created) {
 			m.advance(s, sb, true)
 		}
 	}
 	if m.initialized(sb) {
 		busy := false
 		for _, s := range m.slots {
-			if s.kind != Regular {
+			if s.kind != pod.Regular {
 				continue
 			}
 			m.check(s)
 			m.advance(s, sb, !busy)
-			busy = busy || s.op != nil || (s.cur() != nil && s.cur().State == Created)
+			busy = busy || s.op != nil || (s.cur() != nil && s.cur().State == pod.Created)
 		}
 	}
 	m.prune()
 }
 
 // sandbox is the newest, if it is ready and complete.
-func (m *Machine) sandbox() *Sandbox {
+func (m *Machine) sandbox() *sandbox {
 	if len(m.sandboxes) == 0 || !m.sandboxes[0].Ready || !m.sandboxes[0].complete {
 		return nil
 	}
 	return &m.sandboxes[0]
 }
 
-func startsSandbox(a Action) bool {
-	_, ok := a.(StartSandbox)
+func startsSandbox(a pod.Action) bool {
+	_, ok := a.(pod.StartSandbox)
 	return ok
 }
 
@@ -161,9 +162,9 @@ func (m *Machine) renew() {
 		m.wakeAt(m.againAt)
 		return
 	}
-	a := StartSandbox{Attempt: attempt}
+	a := pod.StartSandbox{Attempt: attempt}
 	if m.again.delay == 0 && attempt > 0 {
-		m.emit(Note{Reason: "SandboxChanged", Message: "Pod sandbox changed, it will be killed and re-created."})
+		m.emit(pod.Note{Reason: "SandboxChanged", Message: "Pod sandbox changed, it will be killed and re-created."})
 	}
 	m.do(a)
 }
@@ -186,25 +187,25 @@ func (m *Machine) stopSandboxes() bool {
 	for i := range m.sandboxes {
 		if sb := &m.sandboxes[i]; !sb.stopped {
 			all = false
-			m.do(StopSandbox{ID: sb.ID})
+			m.do(pod.StopSandbox{ID: sb.ID})
 		}
 	}
 	return all
 }
 
 // initialized advances the init containers, in order, and tells when the others may start.
-func (m *Machine) initialized(sb *Sandbox) bool {
+func (m *Machine) initialized(sb *sandbox) bool {
 	past := m.regularIn(sb)
 	for _, s := range m.slots {
 		switch s.kind {
-		case Init:
-			if c := s.cur(); past || (c != nil && c.Sandbox == sb.ID && c.State == Exited && c.ExitCode == 0) {
+		case pod.Init:
+			if c := s.cur(); past || (c != nil && c.Sandbox == sb.ID && c.State == pod.Exited && c.ExitCode == 0) {
 				continue
 			}
 			m.check(s)
 			m.advance(s, sb, true)
 			return false
-		case Sidecar:
+		case pod.Sidecar:
 			m.check(s)
 			m.advance(s, sb, true)
 			if s.started() {
@@ -213,16 +214,16 @@ func (m *Machine) initialized(sb *Sandbox) bool {
 			if !past && s.begun != sb.ID {
 				return false
 			}
-		case Regular, Ephemeral: // they come after
+		case pod.Regular, pod.Ephemeral: // they come after
 		}
 	}
 	return true
 }
 
 // regularIn tells whether initialization was once complete in this sandbox.
-func (m *Machine) regularIn(sb *Sandbox) bool {
+func (m *Machine) regularIn(sb *sandbox) bool {
 	for _, s := range m.slots {
-		if s.kind != Regular {
+		if s.kind != pod.Regular {
 			continue
 		}
 		for i := range s.list {
@@ -237,14 +238,14 @@ func (m *Machine) regularIn(sb *Sandbox) bool {
 // check kills a container that runs but should not go on.
 func (m *Machine) check(s *slot) {
 	c := s.cur()
-	if c == nil || c.State != Running || s.kill != nil {
+	if c == nil || c.State != pod.Running || s.kill != nil {
 		return
 	}
 	why, grace := "", m.spare(s)
 	force := m.mayRestart(s)
 	failed := func(v *bool) bool { return s.probes.id == c.ID && v != nil && !*v }
 	switch {
-	case c.Hash != "" && c.Hash != Hash(s.spec):
+	case c.Hash != "" && c.Hash != pod.Hash(s.spec):
 		why, force = fmt.Sprintf("Container %s definition changed", s.spec.Name), true
 	case s.spec.LivenessProbe != nil && failed(s.probes.liveness):
 		why = fmt.Sprintf("Container %s failed liveness probe", s.spec.Name)
@@ -270,7 +271,7 @@ func probeGrace(p *corev1.Probe, def int64) int64 {
 }
 
 // advance takes a container one step towards running.
-func (m *Machine) advance(s *slot, sb *Sandbox, mayCreate bool) {
+func (m *Machine) advance(s *slot, sb *sandbox, mayCreate bool) {
 	if s.op != nil || s.kill != nil {
 		return
 	}
@@ -278,22 +279,22 @@ func (m *Machine) advance(s *slot, sb *Sandbox, mayCreate bool) {
 	if c != nil && c.again() && !m.gate(s, c) {
 		return
 	}
-	if c != nil && c.Sandbox != sb.ID && s.kind == Init && c.State == Exited {
+	if c != nil && c.Sandbox != sb.ID && s.kind == pod.Init && c.State == pod.Exited {
 		c = nil // a new sandbox is a new initialization
 	}
 	if c != nil {
 		switch c.State {
-		case Running:
+		case pod.Running:
 			m.follow(s, c)
 			return
-		case Unknown:
+		case pod.Unknown:
 			// It may run still: never two of a name.
 			m.kill(s, minGrace, fmt.Sprintf("Container is in %q state, try killing it before restart", "unknown"))
 			return
-		case Created:
+		case pod.Created:
 			m.begin(s, c, sb)
 			return
-		case Exited:
+		case pod.Exited:
 			if !s.force && !m.restarts(s, c) {
 				return
 			}
@@ -306,22 +307,22 @@ func (m *Machine) advance(s *slot, sb *Sandbox, mayCreate bool) {
 }
 
 // follow runs the hook of a container that we started.
-func (m *Machine) follow(s *slot, c *Container) {
+func (m *Machine) follow(s *slot, c *container) {
 	if s.starting(c) {
-		s.op = PostStart{Container: s.spec.Name, ID: c.ID}
+		s.op = pod.PostStart{Container: s.spec.Name, ID: c.ID}
 		m.emit(s.op)
 	}
 }
 
 // begin starts what we created; what was created before us may be stale and is made anew.
-func (m *Machine) begin(s *slot, c *Container, sb *Sandbox) {
+func (m *Machine) begin(s *slot, c *container, sb *sandbox) {
 	if m.delayed(s) {
 		return
 	}
 	if s.fresh == c.ID && c.Sandbox == sb.ID {
-		s.op = Start{Container: s.spec.Name, ID: c.ID}
+		s.op = pod.Start{Container: s.spec.Name, ID: c.ID}
 	} else {
-		s.op = RemoveContainer{Container: s.spec.Name, ID: c.ID}
+		s.op = pod.RemoveContainer{Container: s.spec.Name, ID: c.ID}
 	}
 	m.emit(s.op)
 }
@@ -335,20 +336,20 @@ func (m *Machine) delayed(s *slot) bool {
 }
 
 // make pulls the image and creates the container.
-func (m *Machine) make(s *slot, sb *Sandbox, mayCreate bool) {
+func (m *Machine) make(s *slot, sb *sandbox, mayCreate bool) {
 	if m.delayed(s) {
 		m.showPullBackOff(s)
 		return
 	}
 	if s.image == "" {
-		s.op = Pull{Container: s.spec.Name}
+		s.op = pod.Pull{Container: s.spec.Name}
 		m.emit(s.op)
 		return
 	}
 	if !mayCreate || m.level.growing {
 		return
 	}
-	create := Create{
+	create := pod.Create{
 		Container: s.spec.Name, Sandbox: sb.ID, RestartCount: s.nextCount(), Image: s.image,
 		Resources: s.granted(), Level: m.level.granted,
 	}
@@ -376,15 +377,15 @@ func (m *Machine) showPullBackOff(s *slot) {
 		return
 	}
 	msg := fmt.Sprintf("Back-off pulling image %q", s.spec.Image)
-	m.emit(Note{Reason: "BackOff", Message: msg, Container: s.spec.Name})
-	m.emit(Note{Warning: true, Reason: "Failed", Message: "Error: ImagePullBackOff", Container: s.spec.Name})
-	s.waiting = Waiting{"ImagePullBackOff", msg + ": ErrImagePull: " + s.waiting.Message}
+	m.emit(pod.Note{Reason: "BackOff", Message: msg, Container: s.spec.Name})
+	m.emit(pod.Note{Warning: true, Reason: "Failed", Message: "Error: ImagePullBackOff", Container: s.spec.Name})
+	s.waiting = pod.Waiting{Reason: "ImagePullBackOff", Message: msg + ": ErrImagePull: " + s.waiting.Message}
 }
 
-func (c *Container) gateKey() string { return c.ID + c.Finished.String() }
+func (c *container) gateKey() string { return c.ID + c.Finished.String() }
 
 // gate holds back a container that exited until its back-off has passed.
-func (m *Machine) gate(s *slot, c *Container) bool {
+func (m *Machine) gate(s *slot, c *container) bool {
 	key := c.gateKey()
 	if s.gated == key {
 		return true
@@ -397,13 +398,13 @@ func (m *Machine) gate(s *slot, c *Container) bool {
 		m.wakeAt(at)
 		if s.noted != key {
 			s.noted = key
-			m.emit(Note{
+			m.emit(pod.Note{
 				Warning: true, Reason: "BackOff", Container: s.spec.Name,
-				Message: fmt.Sprintf("Back-off restarting failed container %s in pod %s", s.spec.Name, Format(m.pod)),
+				Message: fmt.Sprintf("Back-off restarting failed container %s in pod %s", s.spec.Name, pod.Format(m.pod)),
 			})
-			s.waiting = Waiting{
-				"CrashLoopBackOff",
-				fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", s.crash.delay, s.spec.Name, Format(m.pod)),
+			s.waiting = pod.Waiting{
+				Reason:  "CrashLoopBackOff",
+				Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", s.crash.delay, s.spec.Name, pod.Format(m.pod)),
 			}
 		}
 		return false
@@ -421,15 +422,15 @@ func (m *Machine) prune() {
 			continue
 		}
 		oldest := s.list[len(s.list)-1]
-		if oldest.lost() {
+		if oldest.Lost() {
 			s.list = s.list[:len(s.list)-1]
 			continue
 		}
-		if oldest.State == Exited || oldest.State == Created {
+		if oldest.State == pod.Exited || oldest.State == pod.Created {
 			if m.delayed(s) {
 				continue
 			}
-			s.op = RemoveContainer{Container: s.spec.Name, ID: oldest.ID}
+			s.op = pod.RemoveContainer{Container: s.spec.Name, ID: oldest.ID}
 			m.emit(s.op)
 		}
 	}
@@ -440,7 +441,7 @@ func (m *Machine) kill(s *slot, grace int64, why string) {
 	if m.delayedKill(s) {
 		return
 	}
-	k := Kill{Container: s.spec.Name, ID: s.cur().ID, Grace: grace, Message: why}
+	k := pod.Kill{Container: s.spec.Name, ID: s.cur().ID, Grace: grace, Message: why}
 	if s.kill != nil {
 		if s.kill.ID == k.ID && s.kill.Grace <= grace {
 			return
@@ -492,28 +493,28 @@ func (m *Machine) terminate() {
 	m.killGrace = min(m.killGrace, m.grace())
 	if !m.cancelled {
 		m.cancelled = true
-		m.emit(Cancel{})
+		m.emit(pod.Cancel{})
 	}
 	busy := m.killOthers()
 	busy = m.killSidecars(busy) || busy
 	for _, s := range m.slots {
 		busy = busy || s.op != nil || s.kill != nil
 	}
-	busy = busy || m.flying(func(a Action) bool {
+	busy = busy || m.flying(func(a pod.Action) bool {
 		switch a.(type) {
-		case StartSandbox, Mount, Admit:
+		case pod.StartSandbox, pod.Mount, pod.Admit:
 			return true
 		}
 		return false
 	})
 	if !busy && m.stopSandboxes() {
-		m.stage = Ended
+		m.stage = pod.Ended
 	}
 }
 
 func (m *Machine) killOthers() (running bool) {
 	for _, s := range m.slots {
-		if s.kind != Sidecar && s.running() {
+		if s.kind != pod.Sidecar && s.running() {
 			running = true
 			m.kill(s, m.killGrace, "Stopping container "+s.spec.Name)
 		}
@@ -527,7 +528,7 @@ func (m *Machine) killSidecars(blocked bool) (running bool) {
 	deadline := m.killStart.Add(time.Duration(m.killGrace) * time.Second)
 	for i := len(m.slots) - 1; i >= 0; i-- {
 		s := m.slots[i]
-		if s.kind != Sidecar || !s.running() {
+		if s.kind != pod.Sidecar || !s.running() {
 			continue
 		}
 		running = true
@@ -549,7 +550,7 @@ func (m *Machine) finish() {
 	if !m.removed {
 		switch {
 		case m.pod.DeletionTimestamp != nil:
-			m.do(Delete{})
+			m.do(pod.Delete{})
 		case m.end != nil && m.end.Emptied:
 			m.removeContainers()
 		}
@@ -557,12 +558,12 @@ func (m *Machine) finish() {
 	}
 	if len(m.sandboxes) == 0 { // They take their containers along; those without one go alone.
 		if !m.removeContainers() {
-			m.do(Cleanup{})
+			m.do(pod.Cleanup{})
 		}
 		return
 	}
 	for i := range m.sandboxes {
-		m.do(RemoveSandbox{ID: m.sandboxes[i].ID})
+		m.do(pod.RemoveSandbox{ID: m.sandboxes[i].ID})
 	}
 }
 
@@ -572,12 +573,12 @@ func (m *Machine) removeContainers() (left bool) {
 		left = left || s.op != nil
 		for i := range s.list {
 			c := &s.list[i]
-			if c.lost() {
+			if c.Lost() {
 				continue
 			}
 			left = true
 			if s.op == nil && !m.delayed(s) {
-				s.op = RemoveContainer{Container: s.spec.Name, ID: c.ID}
+				s.op = pod.RemoveContainer{Container: s.spec.Name, ID: c.ID}
 				m.emit(s.op)
 			}
 		}

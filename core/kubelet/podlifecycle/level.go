@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod
+package podlifecycle
 
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/podbounds"
 )
-
-// LevelAnnotation on a container has the resources that its pod had as a whole when it was made:
-// limits that it has not of its own are its pod's.
-const LevelAnnotation = "kubelet.wasmplane.dev/pod-resources"
 
 // level is what the pod asks for as a whole, and what of it is granted.
 type level struct {
@@ -60,7 +57,7 @@ func (m *Machine) Granted() *corev1.Pod {
 	p := m.pod.DeepCopy()
 	p.Spec.Resources = m.level.granted.DeepCopy()
 	for _, s := range m.slots {
-		if c, kind := Find(p, s.spec.Name); s.grant != nil && c != nil && kind != Ephemeral {
+		if c, kind := pod.Find(p, s.spec.Name); s.grant != nil && c != nil && kind != pod.Ephemeral {
 			c.Resources.Requests, c.Resources.Limits = s.grant.Requests, s.grant.Limits
 		}
 	}
@@ -83,21 +80,21 @@ func (m *Machine) bound() {
 	if m.flying(bounds) || !m.level.growing && m.unapplied() {
 		return
 	}
-	m.do(Bound{From: m.level.bounded, To: next})
+	m.do(pod.Bound{From: m.level.bounded, To: next})
 }
 
-func bounds(a Action) bool {
-	_, ok := a.(Bound)
+func bounds(a pod.Action) bool {
+	_, ok := a.(pod.Bound)
 	return ok
 }
 
 // unapplied tells whether a container that runs still has what is no longer granted.
 func (m *Machine) unapplied() bool {
 	for _, s := range m.slots {
-		if s.kind != Regular && s.kind != Sidecar {
+		if s.kind != pod.Regular && s.kind != pod.Sidecar {
 			continue
 		}
-		if c := s.cur(); c != nil && (c.State == Running || c.State == Unknown) && (s.kill != nil || m.outdated(s, c)) {
+		if c := s.cur(); c != nil && (c.State == pod.Running || c.State == pod.Unknown) && (s.kill != nil || m.outdated(s, c)) {
 			return true
 		}
 	}
@@ -105,11 +102,11 @@ func (m *Machine) unapplied() bool {
 }
 
 // outdated tells whether a container runs with other resources than it is granted.
-func (m *Machine) outdated(s *slot, c *Container) bool {
+func (m *Machine) outdated(s *slot, c *container) bool {
 	have, level := s.applied(c)
 	return have != nil && !podbounds.Same(podbounds.Inherit(have, level), podbounds.Inherit(s.granted(), m.level.granted))
 }
 
-func (m *Machine) boundDone(a Bound) {
+func (m *Machine) boundDone(a pod.Bound) {
 	m.level.bounded, m.resizing.Failed = a.To, ""
 }

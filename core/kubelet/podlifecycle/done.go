@@ -1,34 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod
+package podlifecycle
 
 import (
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
 
-func (m *Machine) done(ev Done) {
+func (m *Machine) done(ev pod.Done) {
 	if ev.Container != nil {
 		m.seeContainer(*ev.Container)
 	}
 	switch a := ev.Action.(type) {
-	case Pull:
+	case pod.Pull:
 		m.pulled(a, ev)
-	case Create:
+	case pod.Create:
 		m.created(a, ev)
-	case Start:
+	case pod.Start:
 		m.startedContainer(a, ev)
-	case PostStart:
+	case pod.PostStart:
 		m.hooked(a, ev)
-	case Kill:
+	case pod.Kill:
 		m.killed(a, ev)
-	case RemoveContainer:
+	case pod.RemoveContainer:
 		if s := m.slot(a.Container); s != nil {
 			s.op = nil
 			if ev.Err != nil {
 				s.retryAt = m.now.Add(s.retry.next(m.now, m.opts.RetryInitial, m.opts.RetryMax))
 				return
 			}
-			if m.stage == Finished {
+			if m.stage == pod.Finished {
 				m.vanish(a.ID) // its end stays in the status
 				return
 			}
@@ -38,7 +40,7 @@ func (m *Machine) done(ev Done) {
 			}
 			m.drop(s, a.ID)
 		}
-	case Resize:
+	case pod.Resize:
 		m.resizeDone(a, ev)
 	default:
 		m.taskDone(ev)
@@ -56,7 +58,7 @@ func (m *Machine) drop(s *slot, id string) {
 	}
 }
 
-func (m *Machine) taskDone(ev Done) {
+func (m *Machine) taskDone(ev pod.Done) {
 	t := m.tasks[ev.Action]
 	if t == nil {
 		return
@@ -76,46 +78,45 @@ func (m *Machine) taskDone(ev Done) {
 	}
 	delete(m.tasks, ev.Action)
 	switch a := ev.Action.(type) {
-	case Admit:
+	case pod.Admit:
 		m.admit(ev)
-	case Mount:
+	case pod.Mount:
 		m.level.bounded = m.level.mounting
 		m.mounted = true // in part, where the pod is refused: that is taken down
 		if ev.Refused {
-			m.end = &End{Reason: ev.Reason, Message: ev.Message}
+			m.end = &pod.End{Reason: ev.Reason, Message: ev.Message}
 		}
-	case Grant:
+	case pod.Grant:
 		m.grantDone(a, ev)
-	case Bound:
+	case pod.Bound:
 		m.boundDone(a)
-	case StartSandbox:
+	case pod.StartSandbox:
 		m.again = backoff{}
 		if sb := ev.Sandbox; sb != nil {
-			sb.complete = true
-			m.seeSandbox(*sb)
+			m.seeSandbox(*sb, true)
 		}
-	case StopSandbox:
+	case pod.StopSandbox:
 		m.stopped(a.ID)
-	case RemoveSandbox:
+	case pod.RemoveSandbox:
 		m.vanish(a.ID)
 		m.dropSandbox(a.ID)
-	case Teardown:
-		m.stage = max(m.stage, Finished)
-	case Delete:
+	case pod.Teardown:
+		m.stage = max(m.stage, pod.Finished)
+	case pod.Delete:
 		// The API's own word, a Removed, ends it.
 		m.tasks[a] = &task{at: m.now.Add(m.opts.RetryMax)}
-	case Cleanup:
-		m.stage = Gone
-		m.emit(Forget{})
+	case pod.Cleanup:
+		m.stage = pod.Gone
+		m.emit(pod.Forget{})
 	}
 }
 
-func (m *Machine) admit(ev Done) {
+func (m *Machine) admit(ev pod.Done) {
 	m.started = orElse(m.started, m.now)
 	m.admitted = true
-	m.stage = max(m.stage, Syncing)
+	m.stage = max(m.stage, pod.Syncing)
 	if ev.Refused {
-		m.end = &End{Reason: ev.Reason, Message: ev.Message}
+		m.end = &pod.End{Reason: ev.Reason, Message: ev.Message}
 	}
 }
 
@@ -128,8 +129,8 @@ func (m *Machine) stopped(id string) {
 	// Stopping a sandbox ends what ran in it, whether or not its end was seen.
 	for _, s := range m.slots {
 		for i := range s.list {
-			if c := &s.list[i]; c.Sandbox == id && (c.State == Running || c.State == Unknown) {
-				c.State, c.Finished, c.ExitCode, c.Reason = Exited, m.now, 137, "Error"
+			if c := &s.list[i]; c.Sandbox == id && (c.State == pod.Running || c.State == pod.Unknown) {
+				c.State, c.Finished, c.ExitCode, c.Reason = pod.Exited, m.now, 137, "Error"
 			}
 		}
 	}
@@ -147,22 +148,22 @@ func (m *Machine) dropSandbox(id string) {
 	}
 }
 
-func (m *Machine) pulled(a Pull, ev Done) {
+func (m *Machine) pulled(a pod.Pull, ev pod.Done) {
 	s := m.slot(a.Container)
 	if s == nil {
 		return
 	}
 	s.op = nil
 	if ev.Err == nil {
-		s.image, s.waiting, s.pull = ev.Image, Waiting{}, backoff{}
+		s.image, s.waiting, s.pull = ev.Image, pod.Waiting{}, backoff{}
 		return
 	}
-	s.waiting = Waiting{ev.Reason, ev.Message}
+	s.waiting = pod.Waiting{Reason: ev.Reason, Message: ev.Message}
 	s.retryAt = m.now.Add(s.pull.next(m.now, m.opts.ImageInitial, m.opts.ImageMax))
 	s.shown = m.now.Add(min(2*time.Second, s.pull.delay/2))
 }
 
-func (m *Machine) created(a Create, ev Done) {
+func (m *Machine) created(a pod.Create, ev pod.Done) {
 	s := m.slot(a.Container)
 	if s == nil {
 		return
@@ -179,12 +180,12 @@ func (m *Machine) created(a Create, ev Done) {
 	}
 }
 
-func (m *Machine) failed(s *slot, ev Done) {
-	s.waiting = Waiting{ev.Reason, ev.Message}
+func (m *Machine) failed(s *slot, ev pod.Done) {
+	s.waiting = pod.Waiting{Reason: ev.Reason, Message: ev.Message}
 	s.retryAt = m.now.Add(s.retry.next(m.now, m.opts.RetryInitial, m.opts.RetryMax))
 }
 
-func (m *Machine) startedContainer(a Start, ev Done) {
+func (m *Machine) startedContainer(a pod.Start, ev pod.Done) {
 	s := m.slot(a.Container)
 	if s == nil {
 		return
@@ -196,17 +197,17 @@ func (m *Machine) startedContainer(a Start, ev Done) {
 		s.fresh = ""
 		return
 	}
-	s.waiting = Waiting{}
-	if c := s.find(a.ID); c != nil && c.State == Created {
+	s.waiting = pod.Waiting{}
+	if c := s.find(a.ID); c != nil && c.State == pod.Created {
 		// The runtime's own word comes with an event; until then, ours.
-		c.State, c.Started = Running, m.now
+		c.State, c.Started = pod.Running, m.now
 	}
 	if s.spec.Lifecycle == nil || s.spec.Lifecycle.PostStart == nil {
 		s.hooked = a.ID
 	}
 }
 
-func (m *Machine) hooked(a PostStart, ev Done) {
+func (m *Machine) hooked(a pod.PostStart, ev pod.Done) {
 	s := m.slot(a.Container)
 	if s == nil {
 		return
@@ -215,14 +216,14 @@ func (m *Machine) hooked(a PostStart, ev Done) {
 	if ev.Err == nil || m.killing {
 		return
 	}
-	s.waiting = Waiting{ev.Reason, ev.Message}
+	s.waiting = pod.Waiting{Reason: ev.Reason, Message: ev.Message}
 	if s.running() && s.kill == nil {
 		m.kill(s, m.spare(s), "FailedPostStartHook")
 		s.force = m.mayRestart(s)
 	}
 }
 
-func (m *Machine) killed(a Kill, ev Done) {
+func (m *Machine) killed(a pod.Kill, ev pod.Done) {
 	s := m.slot(a.Container)
 	if s == nil || s.kill == nil || *s.kill != a {
 		return
@@ -233,7 +234,7 @@ func (m *Machine) killed(a Kill, ev Done) {
 		return
 	}
 	s.killErr = backoff{}
-	if c := s.find(a.ID); c != nil && c.State != Exited {
-		c.State, c.Finished, c.ExitCode, c.Reason = Exited, m.now, 137, "Error"
+	if c := s.find(a.ID); c != nil && c.State != pod.Exited {
+		c.State, c.Finished, c.ExitCode, c.Reason = pod.Exited, m.now, 137, "Error"
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod_test
+package podlifecycle_test
 
 import (
 	"slices"

@@ -1,26 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod
+package podlifecycle
 
 import (
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
+
+// container is one that the runtime has, or had.
+type container struct {
+	pod.Container
+	seen time.Time // when the Machine heard of it first
+}
+
+// sandbox is one that the runtime has.
+type sandbox struct {
+	pod.Sandbox
+	seen time.Time // when the Machine heard of it first
+	// complete is set once its StartSandbox went through, or where it was there before
+	// the Machine. What else is seen is half made, or was refused.
+	complete bool
+	// stopped is set once StopSandbox went through: a sandbox that is not ready
+	// may still hold its network.
+	stopped bool
+}
 
 // slot is one container of the spec, and what became of it.
 type slot struct {
 	spec *corev1.Container
-	kind Kind
-	list []Container // newest first
+	kind pod.Kind
+	list []container // newest first
 	// op is the Pull, Create, Start, PostStart, RemoveContainer or Resize in flight.
-	op Action
+	op pod.Action
 	// kill is the Kill in flight; it may overlap a hook.
-	kill    *Kill
+	kill    *pod.Kill
 	killErr backoff
 
-	waiting Waiting
+	waiting pod.Waiting
 	// image to create from, once pulled for the next attempt.
 	image string
 	pull  backoff
@@ -53,14 +73,14 @@ type verdicts struct {
 	liveness, readiness, startup *bool
 }
 
-func (s *slot) cur() *Container {
+func (s *slot) cur() *container {
 	if len(s.list) == 0 {
 		return nil
 	}
 	return &s.list[0]
 }
 
-func (s *slot) find(id string) *Container {
+func (s *slot) find(id string) *container {
 	for i := range s.list {
 		if s.list[i].ID == id {
 			return &s.list[i]
@@ -71,13 +91,13 @@ func (s *slot) find(id string) *Container {
 
 func (s *slot) running() bool {
 	c := s.cur()
-	return c != nil && (c.State == Running || c.State == Unknown)
+	return c != nil && (c.State == pod.Running || c.State == pod.Unknown)
 }
 
 // started tells whether the container is up, in the sense that those after it may start.
 func (s *slot) started() bool {
 	c := s.cur()
-	if c == nil || c.State != Running || s.starting(c) {
+	if c == nil || c.State != pod.Running || s.starting(c) {
 		return false
 	}
 	if s.spec.StartupProbe == nil {
@@ -87,7 +107,7 @@ func (s *slot) started() bool {
 }
 
 // starting tells whether the container's start is still in our hands.
-func (s *slot) starting(c *Container) bool {
+func (s *slot) starting(c *container) bool {
 	return s.fresh == c.ID && s.hooked != c.ID
 }
 
@@ -96,8 +116,8 @@ func (s *slot) ready() bool {
 	if c == nil {
 		return false
 	}
-	if s.kind == Init {
-		return c.State == Exited && c.ExitCode == 0
+	if s.kind == pod.Init {
+		return c.State == pod.Exited && c.ExitCode == 0
 	}
 	if !s.started() {
 		return false
@@ -114,7 +134,7 @@ func (s *slot) adopt(cs *corev1.ContainerStatus, now time.Time) {
 		id = after
 	}
 	if c := s.cur(); c != nil {
-		if c.ID == id && c.State == Running {
+		if c.ID == id && c.State == pod.Running {
 			ready := cs.Ready
 			s.probes = verdicts{id: id, readiness: &ready}
 			if cs.Started != nil && *cs.Started {
@@ -123,13 +143,13 @@ func (s *slot) adopt(cs *corev1.ContainerStatus, now time.Time) {
 		}
 		if t := cs.LastTerminationState.Terminated; t != nil && c.ID == id && len(s.list) == 1 && c.RestartCount > 0 {
 			// The one before is gone from the runtime; its end stays in the status.
-			before := Container{Name: cs.Name, State: Exited, RestartCount: c.RestartCount - 1, seen: now}
+			before := container{Container: pod.Container{Name: cs.Name, State: pod.Exited, RestartCount: c.RestartCount - 1}, seen: now}
 			before.fromTerminated(t)
 			s.list = append(s.list, before)
 		}
 		return
 	}
-	lost := Container{ID: "", Name: cs.Name, State: Exited, RestartCount: cs.RestartCount, Image: cs.Image, ImageID: cs.ImageID, seen: now}
+	lost := container{Container: pod.Container{Name: cs.Name, State: pod.Exited, RestartCount: cs.RestartCount, Image: cs.Image, ImageID: cs.ImageID}, seen: now}
 	switch {
 	case cs.State.Terminated != nil:
 		lost.fromTerminated(cs.State.Terminated)
@@ -141,19 +161,16 @@ func (s *slot) adopt(cs *corev1.ContainerStatus, now time.Time) {
 	default:
 		return
 	}
-	s.list = []Container{lost}
+	s.list = []container{lost}
 }
 
-// Lost containers are known only from the pod's status.
-func (c *Container) lost() bool { return c.ID == "" }
-
-func (c *Container) fromTerminated(t *corev1.ContainerStateTerminated) {
+func (c *container) fromTerminated(t *corev1.ContainerStateTerminated) {
 	c.ExitCode, c.Reason, c.Message = t.ExitCode, t.Reason, t.Message
 	c.Started, c.Finished = t.StartedAt.Time, t.FinishedAt.Time
 }
 
-func (c *Container) unknownEnd() {
-	c.ID, c.State, c.ExitCode = "", Exited, 137
+func (c *container) unknownEnd() {
+	c.ID, c.State, c.ExitCode = "", pod.Exited, 137
 	c.Reason = "ContainerStatusUnknown"
 	c.Message = "The container could not be located when the pod was deleted.  The container used to be Running"
 }

@@ -1,49 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod
+package podlifecycle
 
 import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
 
-// RestartingAllContainers is the reason of a container's end where it was removed because its whole
-// pod starts again in place (KEP-5532). It stays in the pod's status and tells a later Machine that the
-// container is to run again, whatever its policy.
-const RestartingAllContainers = "RestartingAllContainers"
-
 const restartingAllMessage = "The container is removed because RestartAllContainers in place"
-
-// MayRestartAll tells a pod of which some container can make all of them start again.
-func MayRestartAll(p *corev1.Pod) bool {
-	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			for j := range list[i].RestartPolicyRules {
-				if list[i].RestartPolicyRules[j].Action == corev1.ContainerRestartRuleActionRestartAllContainers {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
-
-// restartsAll tells whether the end of a container with code makes its whole pod start again: the
-// first rule that matches decides.
-func restartsAll(c *corev1.Container, code int32) bool {
-	for i := range c.RestartPolicyRules {
-		if r := &c.RestartPolicyRules[i]; ruleMatches(r, code) {
-			return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
-		}
-	}
-	return false
-}
 
 // source tells whether the slot's container has ended in a way that restarts the whole pod.
 func (s *slot) source() bool {
 	c := s.cur()
-	return s.kind != Ephemeral && c != nil && c.State == Exited && !c.lost() && restartsAll(s.spec, c.ExitCode)
+	return s.kind != pod.Ephemeral && c != nil && c.State == pod.Exited && !c.Lost() && pod.RestartsAll(s.spec, c.ExitCode)
 }
 
 // restartingAll tells whether the pod is being cleared to start again. It follows from what the runtime
@@ -62,7 +34,7 @@ func (m *Machine) restartingAll() bool {
 func (m *Machine) clearAll() {
 	left := false
 	for i := len(m.slots) - 1; i >= 0; i-- {
-		if s := m.slots[i]; s.kind != Ephemeral && !s.source() {
+		if s := m.slots[i]; s.kind != pod.Ephemeral && !s.source() {
 			left = m.clear(s) || left
 		}
 	}
@@ -84,11 +56,11 @@ func (m *Machine) clear(s *slot) (left bool) {
 	}
 	for i := len(s.list) - 1; i >= 0; i-- {
 		c := &s.list[i]
-		if c.lost() {
+		if c.Lost() {
 			continue
 		}
 		if !m.delayed(s) {
-			s.op = RemoveContainer{Container: s.spec.Name, ID: c.ID, Again: true}
+			s.op = pod.RemoveContainer{Container: s.spec.Name, ID: c.ID, Again: true}
 			m.emit(s.op)
 		}
 		return true
@@ -118,10 +90,10 @@ func (m *Machine) removedAgain(s *slot, id string) {
 // restartAgain turns the newest container into a record of one that was removed for its pod to start again.
 func (s *slot) restartAgain() {
 	c := s.cur()
-	c.ID, c.Sandbox, c.State = "", "", Exited
-	c.ExitCode, c.Reason, c.Message = 137, RestartingAllContainers, restartingAllMessage
+	c.ID, c.Sandbox, c.State = "", "", pod.Exited
+	c.ExitCode, c.Reason, c.Message = 137, pod.RestartingAllContainers, restartingAllMessage
 	s.begun, s.force, s.gated = "", false, c.gateKey()
-	s.waiting = Waiting{RestartingAllContainers, restartingAllMessage}
+	s.waiting = pod.Waiting{Reason: pod.RestartingAllContainers, Message: restartingAllMessage}
 }
 
 // adoptRestartAll goes on where a kubelet ended between the removal of a container and the status that tells of it.
@@ -130,11 +102,11 @@ func (m *Machine) adoptRestartAll(st *corev1.PodStatus) {
 		return c.Type == corev1.AllContainersRestarting && c.Status == corev1.ConditionTrue
 	})
 	for _, s := range m.slots {
-		if c := s.cur(); s.kind != Ephemeral && c != nil && c.lost() && (began || c.again()) {
+		if c := s.cur(); s.kind != pod.Ephemeral && c != nil && c.Lost() && (began || c.again()) {
 			s.restartAgain()
 		}
 	}
 }
 
 // again tells a container that was removed for its pod to start again, and has not been made anew.
-func (c *Container) again() bool { return c.lost() && c.Reason == RestartingAllContainers }
+func (c *container) again() bool { return c.Lost() && c.Reason == pod.RestartingAllContainers }

@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod
+package podlifecycle
 
 import (
 	"sort"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
 
 // observe merges: what is older than what is known changes nothing.
-func (m *Machine) observe(snap Snapshot) {
+func (m *Machine) observe(snap pod.Snapshot) {
 	for _, sb := range snap.Sandboxes {
-		m.seeSandbox(sb)
+		m.seeSandbox(sb, false)
 	}
 	for _, c := range snap.Containers {
 		m.seeContainer(c)
 	}
 }
 
-func (m *Machine) seeSandbox(sb Sandbox) {
+func (m *Machine) seeSandbox(sb pod.Sandbox, complete bool) {
 	if m.buried(sb.ID) {
 		return
 	}
 	for i := range m.sandboxes {
 		if known := &m.sandboxes[i]; known.ID == sb.ID {
 			known.Ready = known.Ready && sb.Ready
-			known.complete = known.complete || sb.complete
+			known.complete = known.complete || complete
 			if len(sb.IPs) > 0 {
 				known.IPs = sb.IPs
 			}
 			return
 		}
 	}
-	sb.seen = m.now
-	m.sandboxes = append(m.sandboxes, sb)
+	m.sandboxes = append(m.sandboxes, sandbox{Sandbox: sb, seen: m.now, complete: complete})
 	sort.SliceStable(m.sandboxes, func(i, j int) bool {
 		a, b := &m.sandboxes[i], &m.sandboxes[j]
 		if a.Attempt != b.Attempt {
@@ -41,30 +42,28 @@ func (m *Machine) seeSandbox(sb Sandbox) {
 	})
 }
 
-func (m *Machine) seeContainer(c Container) {
+func (m *Machine) seeContainer(c pod.Container) {
 	s := m.slot(c.Name)
 	if s == nil || c.ID == "" || m.buried(c.ID) {
 		return
 	}
 	if known := s.find(c.ID); known != nil {
 		if c.State >= known.State {
-			c.seen = known.seen
 			if c.Sandbox == "" {
 				c.Sandbox = known.Sandbox
 			}
-			*known = c
+			known.Container = c
 		}
 		return
 	}
-	c.seen = m.now
 	// What was only inferred from the status gives way to what is really there.
 	keep := s.list[:0:0]
 	for _, o := range s.list {
-		if !o.lost() || o.RestartCount != c.RestartCount {
+		if !o.Lost() || o.RestartCount != c.RestartCount {
 			keep = append(keep, o)
 		}
 	}
-	s.list = append(keep, c)
+	s.list = append(keep, container{Container: c, seen: m.now})
 	sort.SliceStable(s.list, func(i, j int) bool {
 		a, b := &s.list[i], &s.list[j]
 		if a.RestartCount != b.RestartCount {
@@ -75,7 +74,7 @@ func (m *Machine) seeContainer(c Container) {
 }
 
 // sweep drops what a complete observation no longer has.
-func (m *Machine) sweep(ev Observed) {
+func (m *Machine) sweep(ev pod.Observed) {
 	there := map[string]bool{}
 	for i := range ev.Snapshot.Sandboxes {
 		there[ev.Snapshot.Sandboxes[i].ID] = true
@@ -91,7 +90,7 @@ func (m *Machine) sweep(ev Observed) {
 	}
 	for _, s := range m.slots {
 		for i := range s.list {
-			if c := &s.list[i]; !c.lost() && !there[c.ID] && c.seen.Before(ev.Since) {
+			if c := &s.list[i]; !c.Lost() && !there[c.ID] && c.seen.Before(ev.Since) {
 				gone = append(gone, c.ID)
 			}
 		}
@@ -114,13 +113,13 @@ func (m *Machine) vanish(id string) {
 	if c == nil {
 		return
 	}
-	if op, ok := s.op.(RemoveContainer); ok && op.Again && op.ID == id {
+	if op, ok := s.op.(pod.RemoveContainer); ok && op.Again && op.ID == id {
 		m.removedAgain(s, id) // the runtime tells of it before the removal itself has come back
 		return
 	}
-	if c == s.cur() && c.State != Created {
+	if c == s.cur() && c.State != pod.Created {
 		// The status still needs it.
-		if c.State != Exited {
+		if c.State != pod.Exited {
 			c.unknownEnd()
 			c.Finished = m.now
 		}

@@ -12,7 +12,9 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
 
-func rule(action corev1.ContainerRestartRuleAction, op corev1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) corev1.ContainerRestartRule {
+func rule(
+	action corev1.ContainerRestartRuleAction, op corev1.ContainerRestartRuleOnExitCodesOperator, codes ...int32,
+) corev1.ContainerRestartRule {
 	return corev1.ContainerRestartRule{Action: action, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}
 }
 

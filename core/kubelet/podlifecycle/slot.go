@@ -149,7 +149,9 @@ func (s *slot) adopt(cs *corev1.ContainerStatus, now time.Time) {
 		}
 		return
 	}
-	lost := container{Container: pod.Container{Name: cs.Name, State: pod.Exited, RestartCount: cs.RestartCount, Image: cs.Image, ImageID: cs.ImageID}, seen: now}
+	lost := container{seen: now, Container: pod.Container{
+		Name: cs.Name, State: pod.Exited, RestartCount: cs.RestartCount, Image: cs.Image, ImageID: cs.ImageID,
+	}}
 	switch {
 	case cs.State.Terminated != nil:
 		lost.fromTerminated(cs.State.Terminated)

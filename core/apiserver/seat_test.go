@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,34 +112,42 @@ func TestWhoMayNotHasNoSeat(t *testing.T) {
 	}
 }
 
-// Authorizers that are slow for one user have a bounded number of that user's requests.
+// Authorizers that are slow for one user have a bounded number of that user's requests. The accounts of a namespace are
+// as one user.
 func TestRequestsThatAskWhetherTheyMayAreBounded(t *testing.T) {
-	entered, leave := make(chan struct{}), make(chan struct{})
-	s := apiservertest.Start(t, apiservertest.Options{
-		Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
-			if a.GetUser().GetName() == "slow" {
-				entered <- struct{}{}
-				<-leave
+	for _, slow := range [][3]string{
+		{"slow", "slow", "slow"},
+		{"system:serviceaccount:team:a", "system:serviceaccount:team:b", "system:serviceaccount:team:c"},
+	} {
+		entered, leave := make(chan struct{}), make(chan struct{})
+		s := apiservertest.Start(t, apiservertest.Options{
+			Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+				if slices.Contains(slow[:], a.GetUser().GetName()) {
+					entered <- struct{}{}
+					<-leave
+				}
+				return authorizer.DecisionAllow, "", nil
+			}),
+			Server: func(c *apiserver.Config) { c.MaxReads, c.MaxWrites = 4, 4 }, // two of eight are a user's
+		})
+		done := make(chan int, 2)
+		for _, name := range slow[:2] {
+			go func() { done <- ask(t, s, name, http.MethodGet, "/api/v1/namespaces", "") }()
+			<-entered
+		}
+		if code := ask(t, s, slow[2], http.MethodGet, "/api/v1/namespaces", ""); code != http.StatusTooManyRequests {
+			t.Errorf("a third request, of %s, was answered %d", slow[2], code)
+		}
+		for _, name := range []string{"fast", "system:serviceaccount:other:a"} {
+			if code := ask(t, s, name, http.MethodGet, "/api/v1/namespaces", ""); code != http.StatusOK {
+				t.Errorf("%s was answered %d", name, code)
 			}
-			return authorizer.DecisionAllow, "", nil
-		}),
-		Server: func(c *apiserver.Config) { c.MaxReads, c.MaxWrites = 4, 4 }, // two of eight are a user's
-	})
-	done := make(chan int, 2)
-	for range 2 {
-		go func() { done <- ask(t, s, "slow", http.MethodGet, "/api/v1/namespaces", "") }()
-		<-entered
-	}
-	if code := ask(t, s, "slow", http.MethodGet, "/api/v1/namespaces", ""); code != http.StatusTooManyRequests {
-		t.Errorf("a third request of one user was answered %d", code)
-	}
-	if code := ask(t, s, "fast", http.MethodGet, "/api/v1/namespaces", ""); code != http.StatusOK {
-		t.Errorf("another user was answered %d", code)
-	}
-	close(leave)
-	for range 2 {
-		if code := <-done; code != http.StatusOK {
-			t.Errorf("who waited was answered %d", code)
+		}
+		close(leave)
+		for range 2 {
+			if code := <-done; code != http.StatusOK {
+				t.Errorf("who waited was answered %d", code)
+			}
 		}
 	}
 }

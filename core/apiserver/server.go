@@ -173,8 +173,8 @@ type Server struct {
 	writes        limit
 	bodies        body.Budget
 	asking        limit         // requests of which it is being found out whether they may be done
-	askers        counts        // of them, by user
-	stalled       counts        // watches that stall, by user
+	askers        counts        // of them, by share.Of
+	stalled       counts        // watches that stall, by share.Of
 	held          held.Requests // large requests that stay
 	health        *zpages.Health
 	answers       *answer.Writer

@@ -16,16 +16,16 @@ const (
 	answerParts = 3                // an answer is cut off after this part of it,
 	reliefParts = 10               // and a watch gives its seat back after this one
 	stallPart   = 16 << 10         // of what is written, in bytes, has this long
-	stalledMost = 20               // watches of one user that stall at one time
+	stalledMost = 20               // watches of one share (package share) that stall at one time
 	smallAnswer = 2 << 10          // goes into a buffer, and nobody waits for the client
 	lastWord    = 5 * time.Second  // to receive that a request's time is up
 )
 
 // stall ends the writes of an answer that its client does not take.
 type stall struct {
-	s    *Server
-	w    http.ResponseWriter
-	user string
+	s     *Server
+	w     http.ResponseWriter
+	share string // whose it is, by share.Of
 	// relief is called once the first write of a watch stalls; nil = it is no watch.
 	relief func()
 
@@ -56,7 +56,7 @@ func (g *stall) during(write func()) {
 	g.writing = false
 	if g.counted {
 		g.counted = false
-		g.s.stalled.leave(g.user)
+		g.s.stalled.leave(g.share)
 	}
 }
 
@@ -69,7 +69,7 @@ func (g *stall) fire() {
 	if g.relief != nil && !g.counted {
 		g.relief()
 		g.counted = true
-		if g.s.stalled.enter(g.user) <= stalledMost {
+		if g.s.stalled.enter(g.share) <= stalledMost {
 			g.timer.Reset(g.s.cfg.WatchStall - g.s.cfg.WatchStall/reliefParts)
 			return
 		}
@@ -95,7 +95,7 @@ func (g *stall) end() {
 	_ = http.NewResponseController(g.w).SetWriteDeadline(time.Time{})
 }
 
-// counts are numbers by user. They are counted for each request: users are spread over parts, so that one does not wait
+// counts are numbers by share.Of. They are counted for each request: shares are spread over parts, so that one does not wait
 // for the other. The zero value is ready to use.
 type counts struct {
 	parts [countParts]struct {

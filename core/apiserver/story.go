@@ -24,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
+	"github.com/wasmplane/wasmplane/core/apiserver/share"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -136,7 +137,7 @@ func (s *Server) answer(w *recorder, req *http.Request, info *genericrequest.Req
 // guard bounds how long an answer waits for a client that does not take it, by
 // stalled writes and, where the request has a deadline, by that.
 func (s *Server) guard(ctx context.Context, w *recorder, info *genericrequest.RequestInfo, asker user.Info) (stop func()) {
-	g := &stall{s: s, w: w, user: asker.GetName()}
+	g := &stall{s: s, w: w, share: share.Of(asker)}
 	switch {
 	case info.Verb == "watch":
 		g.relief = func() { watchBegun(ctx) }
@@ -228,8 +229,9 @@ const askersMost = 4
 // hold no seat, and an authorizer may be slow. Administrators always get in.
 func (s *Server) permitted(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info) bool {
 	if !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) {
-		defer s.askers.leave(who.GetName())
-		if n := s.askers.enter(who.GetName()); int64(n) > max(s.asking.most/askersMost, 1) || !s.asking.enter() {
+		whose := share.Of(who)
+		defer s.askers.leave(whose)
+		if n := s.askers.enter(whose); int64(n) > max(s.asking.most/askersMost, 1) || !s.asking.enter() {
 			s.classify(w, req, info, who)
 			s.refuse(w, req, info, 1)
 			return false

@@ -113,7 +113,13 @@ func TestBodiesShareABudget(t *testing.T) {
 	if _, err := b.Take(ann, 1); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("more than a user's share: %v", err)
 	}
-	for _, name := range []string{"b", "c", "d", "e", "f", "g", "h"} {
+	if _, err := b.Take(&user.DefaultInfo{Name: "system:serviceaccount:team:one"}, share); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Take(&user.DefaultInfo{Name: "system:serviceaccount:team:two"}, 1); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("more than the share of a namespace's accounts: %v", err)
+	}
+	for _, name := range []string{"b", "c", "d", "e", "f", "g"} {
 		if _, err := b.Take(&user.DefaultInfo{Name: name}, share); err != nil {
 			t.Errorf("the share of %s: %v", name, err)
 		}

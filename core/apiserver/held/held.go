@@ -4,8 +4,7 @@
 // commands. Such a request keeps its line and its headers, of up to a MiB, and several times as much where they hold a
 // selector; and a selector is compared with each event. A user may have any number of them.
 //
-// Requests of an ordinary size are not counted. The accounts of a namespace share what one user has, because whoever may
-// make one may make a hundred.
+// Requests of an ordinary size are not counted. Whose share one is of is package share's to say.
 package held
 
 import (
@@ -16,8 +15,9 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/wasmplane/wasmplane/core/apiserver/share"
 )
 
 const (
@@ -42,12 +42,12 @@ func (h *Requests) Hold(who user.Info, r *http.Request) (release func(), err err
 	if n <= Ordinary || slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) {
 		return func() {}, nil
 	}
-	owner := ownerOf(who)
+	owner := share.Of(who)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.of[owner]+n > PerUser:
-		return nil, refusal(owner, PerUser, h.of[owner])
+		return nil, refusal("those of "+strings.ToValidUTF8(owner, "?"), PerUser, h.of[owner])
 	case h.total+n > Total:
 		return nil, refusal("all requests", Total, h.total)
 	}
@@ -69,14 +69,6 @@ func (h *Requests) Hold(who user.Info, r *http.Request) (release func(), err err
 func refusal(whose string, most, has int) error {
 	return apierrors.NewTooManyRequests(fmt.Sprintf("too many large requests that stay open: %s with lines and headers above %d bytes "+
 		"may have %d bytes together, and have %d", whose, Ordinary, most, has), 10)
-}
-
-// ownerOf is whose share a request is of, as it is told.
-func ownerOf(who user.Info) string {
-	if namespace, _, err := serviceaccount.SplitUsername(who.GetName()); err == nil {
-		return "those of accounts of namespace " + namespace
-	}
-	return "those of user " + strings.ToValidUTF8(who.GetName(), "?")
 }
 
 func size(r *http.Request) int {

@@ -123,7 +123,8 @@ func (c *Controller) changed(old, current metav1.Object) {
 		for _, cidr := range cidrsOf(node) {
 			c.occupy(cidr, node.Name)
 		}
-		if len(cidrsOf(node)) == 0 {
+		// One that waits is tried again when another goes; its own changes, one every few seconds, make no room.
+		if waits := old != nil && c.waiting[node.Name]; len(cidrsOf(node)) == 0 && !waits {
 			c.loop.Add(node.Name)
 		}
 		return

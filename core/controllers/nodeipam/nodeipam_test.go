@@ -131,10 +131,18 @@ func TestAllocates(t *testing.T) {
 	if event := <-c.Events.Events; event != "Normal CIDRNotAvailable Node third status is now: CIDRNotAvailable" {
 		t.Errorf("event %q", event)
 	}
+	changed := node("third", "")
+	changed.Labels = map[string]string{"changed": "yes"}
+	if _, err := c.Client.CoreV1().Nodes().Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.Client.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, has("third", "10.0.0.0/24"))
+	if n := len(c.Events.Events); n > 0 {
+		t.Errorf("a node that waits was told %d times more that it waits", n)
+	}
 }
 
 func TestBadConfig(t *testing.T) {

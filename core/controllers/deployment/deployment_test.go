@@ -4,6 +4,7 @@ package deployment
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -204,5 +205,29 @@ func TestDeadline(t *testing.T) {
 	c := condition(&p.status.Status, appsv1.DeploymentProgressing)
 	if c.Reason != reasonTimedOut || c.Message != fmt.Sprintf("ReplicaSet %q has timed out progressing.", rs.Name) {
 		t.Errorf("%+v", c)
+	}
+}
+
+// A Deployment of two billion replicas may have as many pods as a count can say, and no more.
+func TestLimitsOfTwoBillion(t *testing.T) {
+	quarter, all, most := intstr.FromString("25%"), intstr.FromString("4000000000%"), intstr.FromInt32(math.MaxInt32)
+	for _, tt := range []struct {
+		replicas           int32
+		surge, unavailable intstr.IntOrString
+	}{
+		{2_000_000_000, quarter, quarter}, {math.MaxInt32, quarter, quarter}, {5, most, most}, {5, all, all},
+	} {
+		d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: &tt.replicas, Strategy: appsv1.DeploymentStrategy{
+			Type:          appsv1.RollingUpdateDeploymentStrategyType,
+			RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &tt.surge, MaxUnavailable: &tt.unavailable},
+		}}}
+		surge, unavailable := limits(d)
+		if surge < 0 || unavailable < 0 || tt.replicas+surge < tt.replicas || maxUnavailable(d) > tt.replicas {
+			t.Errorf("%d replicas, maxSurge %v: surge %d, unavailable %d", tt.replicas, &tt.surge, surge, unavailable)
+		}
+		set := &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Replicas: &tt.replicas}}
+		if n := sum([]*appsv1.ReplicaSet{set, set, set}, wanted); n < tt.replicas {
+			t.Errorf("three sets of %d are %d together", tt.replicas, n)
+		}
 	}
 }

@@ -90,11 +90,11 @@ func (s sets) active() []*appsv1.ReplicaSet { return controllers.Filter(s.all(),
 func isActive(rs *appsv1.ReplicaSet) bool { return *rs.Spec.Replicas > 0 }
 
 func sum(all []*appsv1.ReplicaSet, f func(*appsv1.ReplicaSet) int32) int32 {
-	var n int32
+	n := 0
 	for _, rs := range all {
-		n += f(rs)
+		n += int(f(rs))
 	}
-	return n
+	return int32(min(n, math.MaxInt32))
 }
 
 func wanted(rs *appsv1.ReplicaSet) int32    { return *rs.Spec.Replicas }
@@ -240,7 +240,8 @@ func limits(d *appsv1.Deployment) (surge, unavailable int32) {
 	if s == 0 && n == 0 {
 		n = 1
 	}
-	return int32(s), int32(n)
+	// What the two allow together is a count of pods too, for a Deployment of two billion as well.
+	return int32(min(s, math.MaxInt32-int(*d.Spec.Replicas))), int32(min(n, math.MaxInt32))
 }
 
 func maxSurge(d *appsv1.Deployment) int32 {

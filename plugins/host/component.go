@@ -211,6 +211,9 @@ func (g guestServices) HostCall(op string, input []byte) (reply []byte, refused 
 	return reply, false, nil
 }
 
+// Print takes what the guest writes as it comes: in pieces of lines, or in several at once.
+func (g guestServices) Print(text string) { g.printed([]byte(text)) }
+
 // Exit ends the guest.
 func (g guestServices) Exit(ok bool) {
 	code := uint32(1)

@@ -2,7 +2,12 @@
 
 package encode
 
-import "errors"
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/wasmplane/wasmplane/plugins/component/ctype"
+)
 
 // Sections of a component, and of a core module those that are written here.
 const (
@@ -24,11 +29,20 @@ const (
 	formAsync     = 0x43
 )
 
-// cursor walks along bytes that package binary has found valid: it need not know what they mean, only where they end.
+// aliasOuter is the form of an alias of what an enclosing scope has.
+const aliasOuter = 2
+
+// cursor walks along bytes that package binary has found valid: it need not know what they mean, only where they end,
+// and which of them are indices into the index spaces of the world.
 type cursor struct {
 	b   []byte
 	at  int
 	err error
+
+	depth  int                                         // in how many types of instances and components it is
+	index  func(sort ctype.Sort, i uint32) (to uint32) // what an index becomes; nil = it stays
+	out    []byte                                      // the bytes with their new indices, up to copied
+	copied int
 }
 
 var errEnd = errors.New("it ends in the middle")
@@ -76,6 +90,25 @@ func (c *cursor) bytes() []byte {
 
 func (c *cursor) name() string { return string(c.bytes()) }
 
+// reference takes an index. In a type of an instance it is an index into that type's own spaces, and stays.
+func (c *cursor) reference(sort ctype.Sort) {
+	begin := c.at
+	if i := c.u32(); c.depth == 0 {
+		c.replace(sort, begin, i, func(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) })
+	}
+}
+
+func (c *cursor) replace(sort ctype.Sort, begin int, i uint32, encode func(int) []byte) {
+	if c.index == nil || c.err != nil {
+		return
+	}
+	c.out = append(append(c.out, c.b[c.copied:begin]...), encode(int(c.index(sort, i)))...)
+	c.copied = c.at
+}
+
+// rewritten returns what was walked along, with its new indices.
+func (c *cursor) rewritten() []byte { return append(c.out, c.b[c.copied:c.at]...) }
+
 func (c *cursor) part() *cursor { return &cursor{b: c.bytes(), err: c.err} }
 
 // each does something as often as a number says.
@@ -100,31 +133,43 @@ func (c *cursor) skipExtern() {
 	switch c.byte() {
 	case 0: // a module: its sort has two bytes
 		c.byte()
+		c.u32()
+		return
 	case 3: // a type: equal to one, or a resource
 		if c.byte() == 1 {
 			return
 		}
 	}
-	c.u32()
+	c.reference(ctype.Types)
 }
 
 func (c *cursor) skipAlias() {
-	if c.byte() == 0 {
+	sort := ctype.Sort(c.byte())
+	if sort == ctype.Core0 {
 		c.byte()
 	}
 	switch c.byte() {
-	case 2: // of an enclosing scope
-		c.u32()
-		c.u32()
+	case aliasOuter:
+		outwards, begin := int(c.u32()), c.at
+		i := c.u32()
+		switch {
+		case outwards > c.depth: // outside of the world nothing is
+			c.fail()
+		case outwards == c.depth:
+			c.replace(sort, begin, i, func(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) })
+		}
 	default:
-		c.u32()
+		c.reference(ctype.Instances)
 		c.bytes()
 	}
 }
 
 // skipValue skips a reference to a type: one byte, or an index.
 func (c *cursor) skipValue() {
-	for c.byte() >= 0x80 {
+	begin := c.at
+	i := c.u32()
+	if primitive := c.at == begin+1 && i >= 0x40; c.depth == 0 && !primitive {
+		c.replace(ctype.Types, begin, i, signed)
 	}
 }
 
@@ -144,7 +189,9 @@ func (c *cursor) skipType() {
 			c.byte()
 		}
 	case formComponent, formInstance:
+		c.depth++
 		c.each(c.skipDeclaration)
+		c.depth--
 	case 0x72: // record
 		c.each(func() { c.bytes(); c.skipValue() })
 	case 0x71: // variant
@@ -152,7 +199,7 @@ func (c *cursor) skipType() {
 	case 0x70, 0x6b: // list, option
 		c.skipValue()
 	case 0x69, 0x68: // own, borrow
-		c.u32()
+		c.reference(ctype.Types)
 	case 0x67: // list of a fixed length
 		c.skipValue()
 		c.u32()

@@ -13,10 +13,14 @@ import (
 
 // Bounds of what is encoded.
 const (
-	maxModule  = 256 << 20 // bytes
-	maxWorld   = 1 << 20   // bytes
-	maxImports = 1 << 12   // functions that a module imports
+	maxModule   = 256 << 20 // bytes of all core modules
+	maxWorld    = 1 << 20   // bytes
+	maxImports  = 1 << 12   // functions that a core module imports
+	maxAdapters = 16
 )
+
+// MainModule is the name under which an adapter imports what the module exports.
+const MainModule = "__main_module__"
 
 // Names that the canonical ABI gives to what a module exports, and to functions that a world imports by themselves.
 const (
@@ -28,13 +32,19 @@ const (
 	dropPrefix  = "[resource-drop]"
 )
 
+// Adapter is a core module that stands between the module and the component's imports, or between the module and the
+// component's exports. The package's documentation says how.
+type Adapter struct {
+	// Name is the module name of the imports that it answers: of the module, and of adapters after it. Without a name
+	// it answers none, and its exports are functions of the world, which go before the module's own.
+	Name   string
+	Module []byte
+}
+
 // Component makes a component of a core module. The world is the one in the module's own section, else
 // the one that is given, in the same encoding; nil = none. The result shares no memory with the arguments.
-func Component(module, world []byte) ([]byte, error) {
-	if len(module) > maxModule {
-		return nil, fmt.Errorf("make a component: a module of %d bytes: at most %d are allowed", len(module), maxModule)
-	}
-	out, err := encode(module, world)
+func Component(module, world []byte, adapters ...Adapter) ([]byte, error) {
+	out, err := encode(module, world, adapters)
 	if err != nil {
 		return nil, fmt.Errorf("make a component: %w", err)
 	}
@@ -44,77 +54,135 @@ func Component(module, world []byte) ([]byte, error) {
 	return out, nil
 }
 
-func encode(module, given []byte) ([]byte, error) {
-	core, err := binary.Module(module)
+func encode(module, given []byte, adapters []Adapter) ([]byte, error) {
+	if err := checkSizes(module, adapters); err != nil {
+		return nil, err
+	}
+	main, err := newPart("", module)
 	if err != nil {
 		return nil, err
 	}
-	own, rest, err := section(module)
-	if err != nil {
-		return nil, err
+	if main.world == nil {
+		main.world = given
 	}
-	if own == nil {
-		own = given
-	}
-	if own == nil {
+	if main.world == nil {
 		return nil, errors.New("the module has no section component-type, which generators of bindings (wit-bindgen) write: its world is unknown")
 	}
-	w, err := readWorld(own)
-	if err != nil {
+	e := &encoder{parts: []*part{main}, imports: newImports()}
+	if e.world, err = readWorld(main.world); err != nil {
 		return nil, err
 	}
-	e := &encoder{world: w, core: core}
-	if err := e.match(); err != nil {
-		return nil, fmt.Errorf("the world %s: %w", w.name, err)
+	for i, a := range adapters {
+		if err := e.adapt(a); err != nil {
+			return nil, fmt.Errorf("%s: %w", describeAdapter(i, a), err)
+		}
 	}
-	return e.write(rest), nil
+	if err := e.match(); err != nil {
+		return nil, fmt.Errorf("the world %s: %w", e.world.name, err)
+	}
+	return e.write(), nil
 }
 
-// encoder holds a module against a world.
+func checkSizes(module []byte, adapters []Adapter) error {
+	if len(adapters) > maxAdapters {
+		return fmt.Errorf("%d adapters: at most %d are allowed", len(adapters), maxAdapters)
+	}
+	total := len(module)
+	for _, a := range adapters {
+		total += min(len(a.Module), maxModule)
+	}
+	if total > maxModule {
+		return fmt.Errorf("core modules of %d bytes: at most %d are allowed", total, maxModule)
+	}
+	return nil
+}
+
+func describeAdapter(i int, a Adapter) string {
+	if a.Name == "" {
+		return fmt.Sprintf("adapter %d (of exports)", i+1)
+	}
+	return fmt.Sprintf("adapter %d (%s)", i+1, a.Name)
+}
+
+// encoder holds a module and its adapters against a world.
 type encoder struct {
-	world *world
-	core  *ctype.Module
-
-	imports         []lowered
-	exports         []lifted
-	memory, realloc bool // the module exports them
-	initialize      bool // and a function that wants to be called first
-}
-
-// lowered is a function that the module imports.
-type lowered struct {
-	module, name string
-	core         *ctype.CoreFunc
-	instance     int    // the world's import, of its instances or, of $root, of its functions
-	drops        string // the resource type that the function drops; "" = it calls a function
-	indirect     int    // its place in the table; -1 = it needs no memory
-	realloc      bool
+	world   *world
+	parts   []*part // the module, then its adapters
+	imports *imports
+	types   map[place]uint32 // what became of the world's types
+	exports []lifted
+	table   []entry
 }
 
 // lifted is a function that the world exports.
 type lifted struct {
 	name string
 	flat ctype.Flat
+	part *part // which has it
 	post bool
 }
 
+// entry is a function that is called by the table, since it is made after who calls it: one of the component's imports,
+// with the memory of that part, or one that an adapter exports.
+type entry struct {
+	core   *ctype.CoreFunc
+	caller *part
+	supply *supply
+}
+
+// adapt adds an adapter, whose world imports and exports nothing that is an adapter's.
+func (e *encoder) adapt(a Adapter) error {
+	p, err := newPart(a.Name, a.Module)
+	if err != nil {
+		return err
+	}
+	if a.Name == MainModule || a.Name == rootName {
+		return fmt.Errorf("%q names something else", a.Name)
+	}
+	if e.named(a.Name) != nil {
+		return errors.New("there is another one of this name")
+	}
+	if e.world.typ.Import(a.Name) != nil {
+		return fmt.Errorf("the world %s imports an interface of this name", e.world.name)
+	}
+	if a.Name == "" {
+		p.memory = false // what it answers stands in the module's
+	}
+	if p.world != nil {
+		w, err := readWorld(p.world)
+		if err != nil {
+			return err
+		}
+		if len(w.exported) > 0 {
+			return fmt.Errorf("its world %s exports functions: that of an adapter has imports alone", w.name)
+		}
+		p.own = w
+	}
+	e.parts = append(e.parts, p)
+	return nil
+}
+
+// named is the adapter of a name.
+func (e *encoder) named(name string) *part {
+	for _, p := range e.parts[1:] {
+		if name != "" && p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
 func (e *encoder) match() error {
-	if m := e.core.Export(memoryName); m != nil && m.Sort == ctype.CoreMemories {
-		e.memory = true
-	}
-	var err error
-	if e.realloc, err = e.optional(reallocName, reallocType); err != nil {
+	if err := e.mergeWorlds(); err != nil {
 		return err
 	}
-	if e.initialize, err = e.optional(initName, &ctype.CoreFunc{}); err != nil {
-		return err
-	}
-	if len(e.core.Imports) > maxImports {
-		return fmt.Errorf("the module has %d imports: at most %d are allowed", len(e.core.Imports), maxImports)
-	}
-	for _, i := range e.core.Imports {
-		if err := e.matchImport(i); err != nil {
-			return fmt.Errorf("import %s of %s: %w", i.Name, i.Module, err)
+	for i, p := range e.parts {
+		for _, im := range p.core.Imports {
+			s, err := e.supply(i, im)
+			if err != nil {
+				return fmt.Errorf("%simport %s of %s: %w", p.prefix(i), im.Name, im.Module, err)
+			}
+			p.imports = append(p.imports, s)
 		}
 	}
 	for _, x := range e.world.typ.Exports {
@@ -125,18 +193,77 @@ func (e *encoder) match() error {
 	return nil
 }
 
-var reallocType = &ctype.CoreFunc{Params: []ctype.Core{ctype.I32, ctype.I32, ctype.I32, ctype.I32}, Results: []ctype.Core{ctype.I32}}
+// mergeWorlds adds what is used of each world to the component's imports: an adapter's imports are of its own world
+// where that has them, else of the module's.
+func (e *encoder) mergeWorlds() error {
+	used, own := map[string]bool{}, make([]map[string]bool, len(e.parts))
+	for i, p := range e.parts {
+		own[i] = map[string]bool{}
+		for _, im := range p.core.Imports {
+			name := im.Module
+			if name == rootName {
+				name = im.Name
+			}
+			if p.own != nil && p.own.typ.Import(name) != nil {
+				own[i][name] = true
+			} else {
+				used[name] = true
+			}
+		}
+	}
+	var err error
+	if e.types, err = e.imports.add(e.world, used); err != nil {
+		return err
+	}
+	for i, p := range e.parts {
+		if p.own == nil {
+			continue
+		}
+		if _, err := e.imports.add(p.own, own[i]); err != nil {
+			return fmt.Errorf("%sits world %s: %w", p.prefix(i), p.own.name, err)
+		}
+	}
+	return nil
+}
 
-// optional says whether the module exports a function that it may have, of a type that it must have then.
-func (e *encoder) optional(name string, want *ctype.CoreFunc) (bool, error) {
-	x := e.core.Export(name)
+func (e *encoder) matchExport(name string, f *ctype.Func) error {
+	form, err := flat(f, false)
+	if err != nil {
+		return err
+	}
+	l := lifted{name: name, flat: form, part: e.parts[0]}
+	for _, p := range e.parts[1:] {
+		if p.name != "" || p.core.Export(name) == nil {
+			continue
+		}
+		if l.part != e.parts[0] {
+			return errors.New("two adapters have it")
+		}
+		l.part = p
+	}
+	x := l.part.core.Export(name)
 	if x == nil {
-		return false, nil
+		return fmt.Errorf("the module does not have it: a function %s was expected", l.flat.Core)
 	}
-	if x.Sort != ctype.CoreFuncs || !x.Func.Equal(want) {
-		return false, fmt.Errorf("export %s: the canonical ABI wants %s, the module has %s", name, want, describe(x))
+	if x.Sort != ctype.CoreFuncs || !x.Func.Equal(l.flat.Core) {
+		return fmt.Errorf("the world wants %s, the module has %s", l.flat.Core, describe(x))
 	}
-	return true, nil
+	if l.post, err = l.part.optional(postPrefix+name, &ctype.CoreFunc{Params: l.flat.Core.Results}); err != nil {
+		return err
+	}
+	e.exports = append(e.exports, l)
+	return needs(l.flat, e.parts[0].memory, l.part.realloc || e.parts[0].realloc)
+}
+
+// needs refuses a function whose values go by memory, where what that needs is not exported.
+func needs(f ctype.Flat, memory, realloc bool) error {
+	switch {
+	case (f.Memory || f.Realloc) && !memory:
+		return fmt.Errorf("its values go by memory: the module has to export it as %s", memoryName)
+	case f.Realloc && !realloc:
+		return fmt.Errorf("its values need room in memory: the module has to export %s, %s", reallocName, reallocType)
+	}
+	return nil
 }
 
 func describe(x *ctype.CoreExtern) string {
@@ -144,62 +271,6 @@ func describe(x *ctype.CoreExtern) string {
 		return x.Func.String()
 	}
 	return "a " + x.Sort.String()
-}
-
-func (e *encoder) matchImport(i ctype.CoreImport) error {
-	if i.Type.Sort != ctype.CoreFuncs {
-		return fmt.Errorf("it is a %s: only functions are imported", i.Type.Sort)
-	}
-	l := lowered{module: i.Module, name: i.Name, indirect: -1}
-	var err error
-	if l.instance, err = e.place(i.Module); err != nil {
-		return err
-	}
-	need, err := l.find(e.world.typ, i)
-	if err != nil {
-		return err
-	}
-	if l.core = need.Core; !l.core.Equal(i.Type.Func) {
-		return fmt.Errorf("the world wants %s, the module has %s", l.core, i.Type.Func)
-	}
-	if err := e.needs(need); err != nil {
-		return err
-	}
-	if l.realloc = need.Realloc; need.Memory || need.Realloc {
-		l.indirect = e.indirect()
-	}
-	e.imports = append(e.imports, l)
-	return nil
-}
-
-// indirect counts the functions that are called by the table.
-func (e *encoder) indirect() (n int) {
-	for _, l := range e.imports {
-		if l.indirect >= 0 {
-			n++
-		}
-	}
-	return n
-}
-
-// place is the index of an interface among the instances that the world imports.
-func (e *encoder) place(module string) (int, error) {
-	if module == rootName {
-		return 0, nil
-	}
-	n := 0
-	var names []string
-	for _, i := range e.world.typ.Imports {
-		if i.Sort != ctype.Instances {
-			continue
-		}
-		if i.Name == module {
-			return n, nil
-		}
-		names = append(names, i.Name)
-		n++
-	}
-	return 0, fmt.Errorf("the world does not import this interface, but %s", list(names))
 }
 
 func list(names []string) string {
@@ -211,63 +282,4 @@ func list(names []string) string {
 		names = append(names[:most:most], "...")
 	}
 	return strings.Join(names, ", ")
-}
-
-// find finds the function in the world.
-func (l *lowered) find(w *ctype.Component, i ctype.CoreImport) (ctype.Flat, error) {
-	exported := w.Import
-	if i.Module != rootName {
-		exported = w.Import(i.Module).Instance.Export
-	}
-	if resource, ok := strings.CutPrefix(i.Name, dropPrefix); ok && i.Module != rootName {
-		x := exported(resource)
-		if x == nil || x.Sort != ctype.Types || x.Def.Resource == nil {
-			return ctype.Flat{}, fmt.Errorf("the interface has no resource %s", resource)
-		}
-		l.drops = resource
-		return ctype.Flat{Core: &ctype.CoreFunc{Params: []ctype.Core{ctype.I32}}}, nil
-	}
-	x := exported(i.Name)
-	if x == nil || x.Sort != ctype.Funcs {
-		return ctype.Flat{}, errors.New("the world has no such function there")
-	}
-	if i.Module == rootName {
-		for _, f := range w.Imports {
-			if f.Name == i.Name {
-				break
-			}
-			if f.Sort == ctype.Funcs {
-				l.instance++
-			}
-		}
-	}
-	return x.Func.Flat(true), nil
-}
-
-func (e *encoder) matchExport(name string, f *ctype.Func) error {
-	l := lifted{name: name, flat: f.Flat(false)}
-	x := e.core.Export(name)
-	if x == nil {
-		return fmt.Errorf("the module does not have it: a function %s was expected", l.flat.Core)
-	}
-	if x.Sort != ctype.CoreFuncs || !x.Func.Equal(l.flat.Core) {
-		return fmt.Errorf("the world wants %s, the module has %s", l.flat.Core, describe(x))
-	}
-	var err error
-	if l.post, err = e.optional(postPrefix+name, &ctype.CoreFunc{Params: l.flat.Core.Results}); err != nil {
-		return err
-	}
-	e.exports = append(e.exports, l)
-	return e.needs(l.flat)
-}
-
-// needs refuses a function whose values go by memory, where the module does not export what that needs.
-func (e *encoder) needs(f ctype.Flat) error {
-	switch {
-	case (f.Memory || f.Realloc) && !e.memory:
-		return fmt.Errorf("its values go by memory: the module has to export it as %s", memoryName)
-	case f.Realloc && !e.realloc:
-		return fmt.Errorf("its values need room in memory: the module has to export %s, %s", reallocName, reallocType)
-	}
-	return nil
 }

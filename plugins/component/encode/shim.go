@@ -20,6 +20,7 @@ const (
 	coreCode      = 10
 	opLocalGet    = byte(0x20)
 	opConst       = byte(0x41)
+	opCall        = byte(0x10)
 	opCallByTable = byte(0x11)
 	opEnd         = byte(0x0b)
 	oneOfFuncs    = byte(0x00)
@@ -88,10 +89,10 @@ func signed(n int) (out []byte) {
 	return append(out, byte(n))
 }
 
-// fixupModule puts functions into the table, and then calls the module's own function for that.
-func fixupModule(functions []*ctype.CoreFunc, initialize bool) []byte {
+// fixupModule puts functions into the table, and then calls those that want to be called first.
+func fixupModule(functions []*ctype.CoreFunc, initialized int) []byte {
 	all := functions
-	if initialize {
+	if initialized > 0 {
 		all = append(all[:len(all):len(all)], &ctype.CoreFunc{})
 	}
 	encoded, of := types(all)
@@ -102,15 +103,17 @@ func fixupModule(functions []*ctype.CoreFunc, initialize bool) []byte {
 	for i := range functions {
 		w.add(coreImports, "", strconv.Itoa(i), oneOfFuncs, of[i])
 	}
-	if initialize {
-		w.add(coreImports, "", initName, oneOfFuncs, of[len(functions)])
+	for i := range initialized {
+		w.add(coreImports, "", initName+strconv.Itoa(i), oneOfFuncs, of[len(functions)])
 	}
 	if len(functions) > 0 {
 		w.add(coreImports, "", tableName, oneOfTables, table(len(functions)))
 	}
-	w.flush()
-	if initialize {
-		w.whole(coreStart, join(len(functions)))
+	start := len(functions) + initialized
+	if initialized > 0 {
+		w.add(coreFuncs, of[len(functions)])
+		w.flush()
+		w.whole(coreStart, join(start))
 	}
 	if len(functions) > 0 {
 		segment := join(0, opConst, 0, opEnd, len(functions))
@@ -118,6 +121,14 @@ func fixupModule(functions []*ctype.CoreFunc, initialize bool) []byte {
 			segment = append(segment, join(i)...)
 		}
 		w.add(coreElements, segment)
+	}
+	if initialized > 0 {
+		body := join(0) // no locals
+		for i := len(functions); i < start; i++ {
+			body = append(body, join(opCall, i)...)
+		}
+		body = append(body, opEnd)
+		w.add(coreCode, len(body), body)
 	}
 	w.flush()
 	return w.out

@@ -37,12 +37,6 @@ type world struct {
 	exported map[string]uint32 // the types of exported functions, by their index
 }
 
-// declaration is one of the world's declarations; its encoding is that of an item of the section.
-type declaration struct {
-	section byte
-	item    []byte
-}
-
 // readWorld reads an encoded world.
 func readWorld(encoded []byte) (*world, error) {
 	w, err := decodeWorld(encoded)
@@ -120,7 +114,7 @@ func (w *world) sections(encoded []byte) (*cursor, error) {
 }
 
 // declarations takes the declarations of the world's type. All but exports become items of the component's
-// sections, in their order, so that each index that they name stays what it was.
+// sections, where they are used.
 func (w *world) declarations(c *cursor) error {
 	types, outer, _ := c.u32(), c.byte(), c.u32()
 	first, form, n := c.byte(), c.byte(), c.u32()

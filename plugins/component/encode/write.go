@@ -112,104 +112,91 @@ func (w *items) module(b []byte) int {
 }
 
 // write writes the component.
-func (e *encoder) write(module []byte) []byte {
+func (e *encoder) write() []byte {
 	w := &items{out: []byte(preamble)}
-	for _, d := range e.world.before {
+	for _, d := range e.imports.items {
 		w.add(d.section, d.item)
 	}
-	for _, i := range e.world.typ.Imports {
-		if i.Sort == ctype.Funcs {
-			w.next("function")
-		}
+	for range e.imports.counts[ctype.Funcs] {
+		w.next("function")
 	}
-	indirect := e.throughTable()
-	main := w.module(module)
+	for range e.imports.counts[ctype.Types] {
+		w.next("type")
+	}
+	main := w.module(e.parts[0].module)
 	shim := 0
-	if len(indirect) > 0 {
-		shim = w.instantiate(w.module(shimModule(indirect)), nil)
+	if len(e.table) > 0 {
+		shim = w.instantiate(w.module(shimModule(e.indirect())), nil)
 	}
 	functions := e.functions(w)
-	instance := w.instantiate(main, e.arguments(w, functions, shim))
-	o := e.options(w, instance)
-	e.fill(w, indirect, functions, shim, instance, o)
+	for i, p := range e.parts {
+		module := main
+		if i > 0 {
+			module = w.module(p.module)
+		}
+		p.instance = w.instantiate(module, e.arguments(w, p, functions, shim))
+	}
+	o := e.options(w)
+	e.fill(w, functions, shim, o)
 	for _, l := range e.exports {
-		e.lift(w, l, instance, o)
+		e.lift(w, l, o)
 	}
 	w.flush()
 	return w.out
 }
 
-// throughTable lists the functions that the module calls by the table, in its order.
-func (e *encoder) throughTable() (out []*ctype.CoreFunc) {
-	for _, l := range e.imports {
-		if l.indirect >= 0 {
-			out = append(out, l.core)
-		}
+// indirect lists the types of the functions that are called by the table, in its order.
+func (e *encoder) indirect() (out []*ctype.CoreFunc) {
+	for _, t := range e.table {
+		out = append(out, t.core)
 	}
 	return out
 }
 
 // functions adds the component's functions that are lowered, and the resource types that are dropped. It returns
 // their indices.
-func (e *encoder) functions(w *items) []int {
-	var out []int
-	types := e.typeCount()
-	for _, l := range e.imports {
-		switch {
-		case l.drops != "":
-			w.add(sectionAlias, byte(ctype.Types), byte(0), l.instance, l.drops)
-			out = append(out, types)
-			types++
-		case l.module == rootName:
-			out = append(out, l.instance)
-		default:
-			w.add(sectionAlias, byte(ctype.Funcs), byte(0), l.instance, l.name)
-			out = append(out, w.next("function"))
+func (e *encoder) functions(w *items) map[*supply]int {
+	out := map[*supply]int{}
+	for _, p := range e.parts {
+		for _, s := range p.imports {
+			switch {
+			case s.from != nil:
+			case s.drops != "":
+				w.add(sectionAlias, byte(ctype.Types), byte(0), int(s.place), s.drops)
+				out[s] = w.next("type")
+			case s.module == rootName:
+				out[s] = int(s.place)
+			default:
+				w.add(sectionAlias, byte(ctype.Funcs), byte(0), int(s.place), s.name)
+				out[s] = w.next("function")
+			}
 		}
 	}
 	return out
 }
 
-// typeCount is how many types the world's declarations have added.
-func (e *encoder) typeCount() (n int) {
-	for _, d := range e.world.before {
-		c := &cursor{b: d.item}
-		switch d.section {
-		case sectionType:
-			n++
-		case sectionAlias:
-			if ctype.Sort(c.byte()) == ctype.Types {
-				n++
-			}
-		case sectionImport:
-			if c.externName(); ctype.Sort(c.byte()) == ctype.Types {
-				n++
-			}
-		}
-	}
-	return n
-}
-
-// arguments adds what the module is instantiated with: an instance for each module name that it imports from.
-func (e *encoder) arguments(w *items, functions []int, shim int) (args []named) {
+// arguments adds what a part is instantiated with: an instance for each module name that it imports from.
+func (e *encoder) arguments(w *items, p *part, functions map[*supply]int, shim int) (args []named) {
 	by := map[string][]named{}
 	var order []string
-	for i, l := range e.imports {
-		if by[l.module] == nil {
-			order = append(order, l.module)
+	for _, s := range p.imports {
+		if by[s.module] == nil {
+			order = append(order, s.module)
 		}
 		var f int
 		switch {
-		case l.indirect >= 0:
-			f = w.alias(ctype.CoreFuncs, shim, strconv.Itoa(l.indirect))
-		case l.drops != "":
-			w.add(sectionCanon, byte(3), functions[i])
+		case s.indirect >= 0:
+			f = w.alias(ctype.CoreFuncs, shim, strconv.Itoa(s.indirect))
+		case s.from != nil:
+			f = w.alias(s.sort, s.from.instance, s.name)
+		case s.drops != "":
+			w.add(sectionCanon, byte(3), functions[s])
 			f = w.next(ctype.CoreFuncs.String())
 		default:
-			w.add(sectionCanon, byte(1), byte(0), functions[i], 0)
+			w.add(sectionCanon, byte(1), byte(0), functions[s], 0)
 			f = w.next(ctype.CoreFuncs.String())
 		}
-		by[l.module] = append(by[l.module], named{l.name, ctype.CoreFuncs, f})
+		by[s.module] = append(by[s.module], named{s.name, s.sort, f})
 	}
 	for _, module := range order {
 		args = append(args, named{name: module, index: w.bundle(by[module])})
@@ -217,33 +204,41 @@ func (e *encoder) arguments(w *items, functions []int, shim int) (args []named) 
 	return args
 }
 
-// options are the canonical options: indices of the memory and of realloc.
-type options struct{ memory, realloc int }
+// options are the canonical options by part: indices of its memory and of its realloc.
+type options map[*part]struct{ memory, realloc int }
 
-func (e *encoder) options(w *items, instance int) (o options) {
-	if e.memory {
-		o.memory = w.alias(ctype.CoreMemories, instance, memoryName)
+func (e *encoder) options(w *items) options {
+	out := options{}
+	main := out[e.parts[0]]
+	for _, p := range e.parts {
+		o := main
+		if p.memory {
+			o.memory = w.alias(ctype.CoreMemories, p.instance, memoryName)
+		}
+		if p.realloc {
+			o.realloc = w.alias(ctype.CoreFuncs, p.instance, reallocName)
+		}
+		if out[p] = o; p == e.parts[0] {
+			main = o
+		}
 	}
-	if e.realloc {
-		o.realloc = w.alias(ctype.CoreFuncs, instance, reallocName)
-	}
-	return o
+	return out
 }
 
 // canonical encodes the options that a function needs; post < 0 = there is nothing to be called afterwards.
-func (e *encoder) canonical(o options, memory, realloc bool, post int) []byte {
+func canonical(of *world, memory, realloc, post int) []byte {
 	var out []byte
 	n := 0
 	add := func(parts ...any) {
 		n++
 		out = append(out, join(parts...)...)
 	}
-	if memory || realloc {
-		add(e.world.strings)
-		add(byte(3), o.memory)
+	if memory >= 0 {
+		add(of.strings)
+		add(byte(3), memory)
 	}
-	if realloc {
-		add(byte(4), o.realloc)
+	if realloc >= 0 {
+		add(byte(4), realloc)
 	}
 	if post >= 0 {
 		add(byte(5), post)
@@ -251,33 +246,62 @@ func (e *encoder) canonical(o options, memory, realloc bool, post int) []byte {
 	return append(join(n), out...)
 }
 
-// fill lowers the functions that need the module's memory, and has a last module put them into the table.
-func (e *encoder) fill(w *items, indirect []*ctype.CoreFunc, functions []int, shim, instance int, o options) {
-	if len(indirect) == 0 && !e.initialize {
-		return
+// worldOf is the world that says how a part has strings.
+func (e *encoder) worldOf(p *part) *world {
+	if p.own != nil {
+		return p.own
 	}
-	var all []named
-	for i, l := range e.imports {
-		if l.indirect >= 0 {
-			w.add(sectionCanon, byte(1), byte(0), functions[i], e.canonical(o, true, l.realloc, -1))
-			all = append(all, named{strconv.Itoa(l.indirect), ctype.CoreFuncs, w.next(ctype.CoreFuncs.String())})
-		}
-	}
-	if len(indirect) > 0 {
-		all = append(all, named{tableName, ctype.CoreTables, w.alias(ctype.CoreTables, shim, tableName)})
-	}
-	if e.initialize {
-		all = append(all, named{initName, ctype.CoreFuncs, w.alias(ctype.CoreFuncs, instance, initName)})
-	}
-	w.instantiate(w.module(fixupModule(indirect, e.initialize)), []named{{name: "", index: w.bundle(all)}})
+	return e.world
 }
 
-func (e *encoder) lift(w *items, l lifted, instance int, o options) {
-	f, post := w.alias(ctype.CoreFuncs, instance, l.name), -1
-	if l.post {
-		post = w.alias(ctype.CoreFuncs, instance, postPrefix+l.name)
+// given is the index where an option is needed, else none.
+func given(needed bool, index int) int {
+	if !needed {
+		return -1
 	}
-	w.add(sectionCanon, byte(0), byte(0), f, e.canonical(o, l.flat.Memory, l.flat.Realloc, post), int(e.world.exported[l.name]))
+	return index
+}
+
+// fill makes the functions that are called by the table, and has a last module put them there, and then call what
+// wants to be called first.
+func (e *encoder) fill(w *items, functions map[*supply]int, shim int, o options) {
+	var all []named
+	for i, t := range e.table {
+		var f int
+		if t.supply.from != nil {
+			f = w.alias(ctype.CoreFuncs, t.supply.from.instance, t.supply.name)
+		} else {
+			of := o[t.caller]
+			w.add(sectionCanon, byte(1), byte(0), functions[t.supply],
+				canonical(e.worldOf(t.caller), of.memory, given(t.supply.realloc, of.realloc), -1))
+			f = w.next(ctype.CoreFuncs.String())
+		}
+		all = append(all, named{strconv.Itoa(i), ctype.CoreFuncs, f})
+	}
+	if len(e.table) > 0 {
+		all = append(all, named{tableName, ctype.CoreTables, w.alias(ctype.CoreTables, shim, tableName)})
+	}
+	initialized := 0
+	for i := range e.parts { // the module last
+		if p := e.parts[(i+1)%len(e.parts)]; p.initialize {
+			all = append(all, named{initName + strconv.Itoa(initialized), ctype.CoreFuncs, w.alias(ctype.CoreFuncs, p.instance, initName)})
+			initialized++
+		}
+	}
+	if len(all) > 0 {
+		w.instantiate(w.module(fixupModule(e.indirect(), initialized)), []named{{name: "", index: w.bundle(all)}})
+	}
+}
+
+func (e *encoder) lift(w *items, l lifted, o options) {
+	f, post := w.alias(ctype.CoreFuncs, l.part.instance, l.name), -1
+	if l.post {
+		post = w.alias(ctype.CoreFuncs, l.part.instance, postPrefix+l.name)
+	}
+	memory, realloc := o[e.parts[0]].memory, o[l.part].realloc
+	w.add(sectionCanon, byte(0), byte(0), f,
+		canonical(e.world, given(l.flat.Memory || l.flat.Realloc, memory), given(l.flat.Realloc, realloc), post),
+		int(e.types[place{ctype.Types, e.world.exported[l.name]}]))
 	w.add(sectionExport, byte(0), l.name, byte(ctype.Funcs), w.next("function"), byte(0))
 	w.next("function") // an export adds what it exports once more
 }

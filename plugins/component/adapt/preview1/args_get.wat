@@ -1,0 +1,16 @@
+(func (export "args_get") (param $list i32) (param $to i32) (result i32)
+  (local $at i32) (local $n i32)
+  (call $forget)
+  (call $get-arguments (i32.const 16))
+  (local.set $at (i32.load (i32.const 16)))
+  (local.set $n (i32.load (i32.const 20)))
+  (block $end
+    (loop $each
+      (br_if $end (i32.eqz (local.get $n)))
+      (call $store32 (local.get $list) (local.get $to))
+      (local.set $to (call $zero-ended (local.get $to) (i32.load (local.get $at)) (i32.load offset=4 (local.get $at))))
+      (local.set $list (i32.add (local.get $list) (i32.const 4)))
+      (local.set $at (i32.add (local.get $at) (i32.const 8)))
+      (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+      (br $each)))
+  (i32.const 0))

@@ -133,7 +133,7 @@ const (
 func ParseManifest(data []byte) (*Manifest, error) {
 	var m Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("describe answered no manifest: %w", err)
+		return nil, fmt.Errorf("describe answered no manifest but %.200q: %w", data, err)
 	}
 	if m.ABI != Version {
 		return nil, fmt.Errorf("the module speaks ABI %d, this host speaks %d", m.ABI, Version)

@@ -9,22 +9,23 @@ import (
 	"path/filepath"
 
 	"github.com/wasmplane/wasmplane/plugins/component/encode"
+	"github.com/wasmplane/wasmplane/plugins/toolchain/canonical"
 	"github.com/wasmplane/wasmplane/sdk"
 )
 
-// MakesComponents says whether a component can be made of a plugin in this language; in Python, of each is.
-func (l Language) MakesComponents() bool {
-	return l == Rust || l == C || l == Zig || l == AssemblyScript || l == Python
-}
-
 // componentOf makes a component of the module in a file. A module that says itself what its world is, as
-// generators of bindings have it, is of that world, any other of the SDKs'.
+// generators of bindings have it, is of that world, any other of the SDKs'. A module of the plugin ABI, or for WASI 0.1, gets
+// the adapters that it needs.
 func componentOf(file string) error {
 	module, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("read the module: %w", err)
 	}
-	component, err := encode.Component(module, sdk.World())
+	adapters, err := canonical.Adapters(module)
+	if err != nil {
+		return err
+	}
+	component, err := encode.Component(module, sdk.World(), adapters...)
 	if err != nil {
 		return fmt.Errorf("%w (an SDK beside the plugin, in the folder wasmplane, has to be of a version that knows components)", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,8 +40,96 @@ func otherTools(t *testing.T, args ...string) (out []byte, err error) {
 	return out, err
 }
 
+const (
+	pluginInGo = `package main
+
+import "github.com/wasmplane/wasmplane/sdk/go"
+
+var _ = wasmplane.Register(wasmplane.Plugin{Name: "p", Version: "1.0.0", Validate: &wasmplane.Admission{
+	Decide: func(in wasmplane.Input, out *wasmplane.Decision) {
+		println("printed")
+		wasmplane.Log("logged")
+		_, err := wasmplane.Call("clock.now", nil)
+		out.Deny(err.Error())
+	},
+}})
+
+func main() {}
+`
+	pluginInJavaScript = `import { plugin, deny, host, call } from "wasmplane";
+export default plugin({name: "p", version: "1.0.0", validate() {
+  console.log("printed");
+  host.log({level: "INFO", message: "logged"});
+  try { call("clock.now"); } catch (e) { return deny(e.message); }
+}});
+`
+)
+
+// TestModulesForWASIBecomeComponents: Go's and the JavaScript engine's modules import WASI 0.1. Their components import the
+// interfaces of 0.2 that those functions need and no others, and run on another host with that host's own WASI.
+func TestModulesForWASIBecomeComponents(t *testing.T) {
+	for l, c := range map[toolchain.Language]struct {
+		source  string
+		imports []string
+	}{
+		toolchain.Go: {pluginInGo, []string{
+			"wasi:cli/environment@0.2.0", "wasi:cli/exit@0.2.0", "wasi:cli/stderr@0.2.0", "wasi:cli/stdout@0.2.0",
+			"wasi:clocks/monotonic-clock@0.2.0", "wasi:clocks/wall-clock@0.2.0", "wasi:io/error@0.2.0", "wasi:io/poll@0.2.0",
+			"wasi:io/streams@0.2.0", "wasi:random/random@0.2.0", "wasmplane:plugin/host@1.0.0",
+		}},
+		toolchain.JavaScript: {pluginInJavaScript, []string{
+			"wasi:cli/stderr@0.2.0", "wasi:cli/stdout@0.2.0", "wasi:clocks/monotonic-clock@0.2.0", "wasi:clocks/wall-clock@0.2.0",
+			"wasi:io/error@0.2.0", "wasi:io/streams@0.2.0", "wasmplane:plugin/host@1.0.0",
+		}},
+	} {
+		b, err := toolchain.New(toolchain.Config{Component: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		library, err := filepath.Abs(filepath.Join("..", "..", "sdk", "go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, content := range map[string]string{
+			l.Main(): c.source,
+			"go.mod": "module p\n\ngo 1.24\n\nrequire github.com/wasmplane/wasmplane/sdk/go v0.0.0\n\n" +
+				"replace github.com/wasmplane/wasmplane/sdk/go => " + library + "\n",
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		file := filepath.Join(t.TempDir(), "p.wasm")
+		if err := b.Build(t.Context(), dir, file); err != nil {
+			t.Fatal(err)
+		}
+		wit, err := otherTools(t, "wit", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var imports []string
+		for _, m := range regexp.MustCompile(`(?m)^  import (.*);$`).FindAllStringSubmatch(string(wit), -1) {
+			imports = append(imports, m[1])
+		}
+		slices.Sort(imports)
+		if !slices.Equal(imports, c.imports) {
+			t.Errorf("%s: it imports\n%s\nwant\n%s", l, strings.Join(imports, "\n"), strings.Join(c.imports, "\n"))
+		}
+		out, err := otherTools(t, "run", file, t.TempDir())
+		for _, want := range []string{
+			`log {"level":"INFO","message":"logged"}`, "\n" + `{"abi":1,`,
+			"\n" + `{"allowed":false,"message":"no clock.now here"}`, "\nerror: ",
+		} {
+			if err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("%s: %q is missing in\n%s\n%v", l, want, out, err)
+			}
+		}
+	}
+}
+
 const pluginInC = `#include "wasmplane.h"
-static void decide(wp_input in, wp_answer *out) { if (!wp_exists(in)) wp_deny(out, "no"); }
+static void decide(wp_input in, wp_answer *out) { wp_log("logged"); wp_deny(out, "no"); }
 WP_PLUGIN = {.name = "p", .version = "1.0.0", .validate = {.decide = decide, .match = {{.operations = {"CREATE"}}}}};
 `
 
@@ -69,8 +159,11 @@ func TestOtherToolsReadTheComponent(t *testing.T) {
 			t.Errorf("%s is missing in\n%s", want, wit)
 		}
 	}
+	if strings.Contains(string(wit), "wasi:") {
+		t.Errorf("it imports what it does not call:\n%s", wit)
+	}
 	manifest, err := otherTools(t, "run", file, t.TempDir())
-	if err != nil || !strings.HasPrefix(string(manifest), `{"abi":1,"name":"p","version":"1.0.0"`) {
+	if err != nil || !strings.Contains(string(manifest), `{"abi":1,"name":"p","version":"1.0.0"`) {
 		t.Errorf("on another host it describes %s, %v", manifest, err)
 	}
 	// It does validate: a lie about the type of a core function is found.

@@ -73,8 +73,8 @@ type Config struct {
 	// Debug keeps names and line tables, so that errors point at the source. The
 	// module is larger, and no slower.
 	Debug bool
-	// Component makes a component of the world "plugin" of sdk/wit, instead of a module. Plugins in Go,
-	// JavaScript and TypeScript cannot be one, those in Python always are.
+	// Component makes a component of the world "plugin" of sdk/wit, instead of a module. Plugins in Python
+	// always are one.
 	Component bool
 }
 
@@ -120,9 +120,6 @@ func (b *Builder) Build(ctx context.Context, dir, out string) error {
 	}
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return fmt.Errorf("output %s: %w", out, err)
-	}
-	if b.cfg.Component && !l.MakesComponents() {
-		return fmt.Errorf("build %s: no component is made of a plugin in %s: use a toolchain of components with the worlds of sdk/wit (docs/plugins/components.md)", dir, l)
 	}
 	tmp := out + ".new" // a module that is being served is replaced at once, never half
 	defer func() { _ = os.Remove(tmp) }()

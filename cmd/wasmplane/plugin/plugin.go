@@ -157,9 +157,8 @@ no compiler, but that a binary which is no release builds their engine once, by 
 For Python, componentize-py ` + toolchain.ComponentizePyVersion + ` is installed from PyPI the first time, by your python3,
 into the same folder.
 
---component makes a WebAssembly component of a plugin in Rust, C, Zig or AssemblyScript,
-instead of a module; it needs no other compiler. Plugins in Python are components in any
-case.`,
+--component makes a WebAssembly component instead of a module, of the same source; it
+needs no other compiler. Plugins in Python are components in any case.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			dir := target(args)
@@ -189,6 +188,6 @@ case.`,
 	}
 	c.Flags().StringVar(&out, "out", "", "`FILE` of the module (default: the source of plugin.yaml)")
 	c.Flags().BoolVar(&debug, "debug", false, "keep names and line tables: errors point at your source, the module is larger")
-	c.Flags().BoolVar(&component, "component", false, "make a component instead of a module, of a plugin in Rust")
+	c.Flags().BoolVar(&component, "component", false, "make a component instead of a module")
 	return c
 }

@@ -104,15 +104,13 @@ func TestAPanicIsShown(t *testing.T) {
   object: {apiVersion: v1, kind: Pod, metadata: {name: a}}
   expect: {decision: allow}
 `)
-			if c.language.MakesComponents() {
-				authortest.RebuildComponent(t, dir)
-				results, failed := test(t, authortest.Open(t, dir), cases.Compiled)
-				if failed != 1 || results[0].Decision == nil || !strings.Contains(results[0].Decision.Error, "out of cheese") {
-					t.Errorf("as a component: %d failed: %+v", failed, results)
-				}
+			authortest.RebuildComponent(t, dir)
+			results, failed := test(t, authortest.Open(t, dir), cases.Compiled)
+			if failed != 1 || results[0].Decision == nil || !strings.Contains(results[0].Decision.Error, "out of cheese") {
+				t.Errorf("as a component: %d failed: %+v", failed, results)
 			}
 			authortest.Rebuild(t, dir)
-			results, failed := test(t, authortest.Open(t, dir), cases.Compiled)
+			results, failed = test(t, authortest.Open(t, dir), cases.Compiled)
 			if failed != 1 || results[0].Decision == nil || !strings.Contains(results[0].Decision.Error, c.want) {
 				t.Fatalf("%d failed: %+v", failed, results)
 			}

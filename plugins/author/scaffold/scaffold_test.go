@@ -59,7 +59,7 @@ func TestEveryTemplate(t *testing.T) {
 // TestAPluginAsAComponent: the same source, answering through the component model.
 func TestAPluginAsAComponent(t *testing.T) {
 	for _, l := range toolchain.Languages() {
-		if l == toolchain.Python || !l.MakesComponents() { // a plugin in Python is nothing else
+		if l == toolchain.Python { // a plugin in Python is nothing else
 			continue
 		}
 		t.Run(string(l), func(t *testing.T) {
@@ -79,22 +79,6 @@ func TestAPluginAsAComponent(t *testing.T) {
 				t.Errorf("%+v", results)
 			}
 		})
-	}
-}
-
-// TestWhatComponentsAreMadeOf: the other languages are refused with what to do.
-func TestWhatComponentsAreMadeOf(t *testing.T) {
-	b, err := toolchain.New(toolchain.Config{Component: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, toolchain.Go.Main()), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	err = b.Build(t.Context(), dir, filepath.Join(dir, "p.wasm"))
-	if err == nil || !strings.Contains(err.Error(), "no component is made of a plugin in go") {
-		t.Errorf("a plugin in another language: %v", err)
 	}
 }
 

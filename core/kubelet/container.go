@@ -101,6 +101,7 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	env, err := spec.Env(ctx, spec.EnvRequest{
 		Pod: p, Container: c, Objects: k.cfg.Objects, Services: services, PodIPs: ips, Cluster: cl,
 		Allocatable: node.Status.Allocatable,
+		File:        func(volume, path string) ([]byte, error) { return k.cfg.Volumes.File(p.UID, volume, path) },
 	})
 	if err != nil {
 		return nil, err

@@ -38,6 +38,8 @@ type Volumes interface {
 	Mounts(ctx context.Context, p *corev1.Pod, c *corev1.Container, env map[string]string) ([]*cri.Mount, error)
 	// Devices are the block volumes that a container uses.
 	Devices(p *corev1.Pod, c *corev1.Container) ([]*cri.Device, error)
+	// File is the content of a regular file in a volume of a pod that is set up; fs.ErrNotExist if there is none.
+	File(uid types.UID, volume, path string) ([]byte, error)
 	// Update tells of a pod's new state: contents that speak of it are rewritten.
 	Update(p *corev1.Pod)
 	// Unmount takes a pod's volumes down, also those of a pod of which only the UID is known; idempotent.

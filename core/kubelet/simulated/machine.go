@@ -5,6 +5,7 @@ package simulated
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"runtime"
 	"strings"
 
@@ -113,6 +114,11 @@ func (Volumes) Mounts(context.Context, *corev1.Pod, *corev1.Container, map[strin
 
 // Devices are none.
 func (Volumes) Devices(*corev1.Pod, *corev1.Container) ([]*cri.Device, error) { return nil, nil }
+
+// File is none: no container writes one.
+func (Volumes) File(types.UID, string, string) ([]byte, error) {
+	return nil, fmt.Errorf("a simulated node has no volumes: %w", fs.ErrNotExist)
+}
 
 // Update has nothing to rewrite.
 func (Volumes) Update(*corev1.Pod) {}

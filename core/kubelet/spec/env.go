@@ -4,7 +4,6 @@ package spec
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -32,7 +31,7 @@ type EnvRequest struct {
 	Cluster  Cluster
 	// Allocatable of the node: the limit of who has none.
 	Allocatable corev1.ResourceList
-	// File answers the contents of a file in a volume of the pod, for fileKeyRef; nil if there is none.
+	// File answers the contents of a file in a volume of the pod, for fileKeyRef.
 	File func(volume, path string) ([]byte, error)
 }
 
@@ -174,31 +173,6 @@ func (r *EnvRequest) value(ctx context.Context, e *corev1.EnvVar, lookup func(st
 		return r.fileKey(src.FileKeyRef)
 	}
 	return "", true, nil
-}
-
-// fileKey reads one variable of a file of KEY=VALUE lines.
-func (r *EnvRequest) fileKey(ref *corev1.FileKeySelector) (string, bool, error) {
-	missing := ref.Optional != nil && *ref.Optional
-	if r.File == nil {
-		return "", false, errors.New("fileKeyRef is not supported on this node")
-	}
-	data, err := r.File(ref.VolumeName, ref.Path)
-	if err != nil {
-		if missing {
-			return "", false, nil
-		}
-		return "", false, fmt.Errorf("couldn't read file %v of volume %v: %w", ref.Path, ref.VolumeName, err)
-	}
-	for line := range strings.Lines(string(data)) {
-		k, v, ok := strings.Cut(strings.TrimSpace(line), "=")
-		if ok && k == ref.Key && !strings.HasPrefix(k, "#") {
-			return strings.Trim(v, "'\""), true, nil
-		}
-	}
-	if missing {
-		return "", false, nil
-	}
-	return "", false, fmt.Errorf("environment variable key %q not found in file %q", ref.Key, ref.Path)
 }
 
 func (r *EnvRequest) field(p string) (string, error) {

@@ -33,7 +33,7 @@ type Devices interface {
 	Retain(holds func(types.UID) bool)
 }
 
-// DeviceHealth is how the devices are that pods have by claims.
+// DeviceHealth is how the devices are that pods have, by claims or by the resources of device plugins.
 type DeviceHealth interface {
 	// Health of a container's, as its status shows it.
 	Health(p *corev1.Pod, container string) []corev1.ResourceStatus
@@ -44,14 +44,14 @@ type DeviceHealth interface {
 }
 
 // followHealth has the pods' status say how their devices are.
-func (k *Kubelet) followHealth(ctx context.Context) error {
+func (k *Kubelet) followHealth(ctx context.Context, of DeviceHealth) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-k.cfg.Health.HealthChanged():
+		case <-of.HealthChanged():
 		}
-		for _, uid := range k.cfg.Health.Affected() {
+		for _, uid := range of.Affected() {
 			if w := k.worker(uid); w != nil {
 				w.send(pod.Tick{})
 			}
@@ -61,12 +61,11 @@ func (k *Kubelet) followHealth(ctx context.Context) error {
 
 // healthy adds to a pod's status how the devices of its containers are.
 func (k *parts) healthy(p *corev1.Pod, st *corev1.PodStatus) {
-	if k.cfg.Health == nil {
-		return
-	}
 	for i := range st.ContainerStatuses {
 		c := &st.ContainerStatuses[i]
-		c.AllocatedResourcesStatus = k.cfg.Health.Health(p, c.Name)
+		for _, of := range k.cfg.Health {
+			c.AllocatedResourcesStatus = append(c.AllocatedResourcesStatus, of.Health(p, c.Name)...)
+		}
 	}
 }
 

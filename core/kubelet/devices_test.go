@@ -161,7 +161,7 @@ func TestTheStatusSaysHowDevicesAre(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	g := &gauge{health: corev1.ResourceHealthStatusHealthy, of: []types.UID{"uid-web", "uid-nobody"}, changed: make(chan struct{}, 1)}
-	w.node("n1", w.engine(), func(c *kubelet.Config) { c.Health = g })
+	w.node("n1", w.engine(), func(c *kubelet.Config) { c.Health = []kubelet.DeviceHealth{g} })
 	w.create("n1", "web")
 	is := func(want corev1.ResourceHealthStatus) func(*corev1.Pod) bool {
 		return func(p *corev1.Pod) bool {

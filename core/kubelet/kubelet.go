@@ -81,8 +81,8 @@ type Config struct {
 	Static StaticPods
 	// Devices of the node's device plugins; nil: none.
 	Devices Devices
-	// Health of the devices that pods have by claims; nil: nobody knows.
-	Health DeviceHealth
+	// Health of the devices that pods have, by who gives them; nil: nobody knows.
+	Health []DeviceHealth
 	// Credentials of images that the pods' secrets do not have; nil: none.
 	Credentials podimage.Credentials
 	// Feeds shared with other kubelets; nil: the kubelet has its own and runs them.
@@ -274,8 +274,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if k.cfg.Rounds == nil {
 		start("rounds", k.rounds.Run)
 	}
-	if k.cfg.Health != nil {
-		start("health of devices", k.followHealth)
+	for _, of := range k.cfg.Health {
+		start("health of devices", func(ctx context.Context) error { return k.followHealth(ctx, of) })
 	}
 	start("runtime events", k.follow)
 	start("registration", func(ctx context.Context) error { return k.join(ctx, start) })

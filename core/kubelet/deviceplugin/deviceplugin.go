@@ -74,6 +74,9 @@ type Manager struct {
 	fresh     bool
 	stopped   bool
 	watches   run.Tasks
+	// affected are the pods whose devices have changed, until somebody asks.
+	affected      map[types.UID]bool
+	healthChanged chan struct{}
 }
 
 // plugin of one resource, as it registered last.
@@ -116,7 +119,9 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Forget <= 0 {
 		cfg.Forget = forgetAfter
 	}
-	m := &Manager{cfg: cfg, resources: map[string]*plugin{}}
+	m := &Manager{
+		cfg: cfg, resources: map[string]*plugin{}, affected: map[types.UID]bool{}, healthChanged: make(chan struct{}, 1),
+	}
 	known, err := m.load()
 	if err == nil && m.fresh {
 		err = m.save() // the next one is not
@@ -435,7 +440,7 @@ func (m *Manager) Register(ctx context.Context, p pluginwatch.Plugin) error {
 	if err := examine(p.Name, p.Endpoint, p.Versions); err != nil {
 		return err
 	}
-	return m.take(ctx, p.Name, p.Endpoint, p.Socket, nil)
+	return m.take(ctx, p.Name, p.Endpoint, p.Socket)
 }
 
 // Withdraw implements pluginwatch.Handler.

@@ -44,6 +44,7 @@ const (
 type fake struct {
 	api.UnimplementedDevicePluginServer
 	options *api.DevicePluginOptions
+	broken  error // what it says when it is asked for its options
 	lists   chan []*api.Device
 
 	mu       sync.Mutex
@@ -53,7 +54,7 @@ type fake struct {
 }
 
 func (f *fake) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
-	return f.options, nil
+	return f.options, f.broken
 }
 
 func (f *fake) ListAndWatch(_ *api.Empty, s grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
@@ -165,6 +166,16 @@ func (w *world) start(change ...func(*deviceplugin.Config)) {
 // serve serves a plugin, and registers it at the kubelet's socket.
 func (w *world) serve(f *fake, name, resource string) (stop func()) {
 	w.t.Helper()
+	stop = w.listen(f, name)
+	if err := w.register(name, resource, api.Version); err != nil {
+		w.t.Fatal(err)
+	}
+	return stop
+}
+
+// listen serves a plugin of which the kubelet does not know yet.
+func (w *world) listen(f *fake, name string) (stop func()) {
+	w.t.Helper()
 	dir := filepath.Join(w.root, deviceplugin.Directory)
 	w.until("the kubelet's socket is there", func() bool {
 		_, err := os.Stat(filepath.Join(dir, "kubelet.sock"))
@@ -185,9 +196,6 @@ func (w *world) serve(f *fake, name, resource string) (stop func()) {
 		}
 	})
 	w.t.Cleanup(stop)
-	if err := w.register(name, resource, api.Version); err != nil {
-		w.t.Fatal(err)
-	}
 	return stop
 }
 
@@ -502,6 +510,30 @@ func TestAPluginThatFailsKeepsUpItsOwnPods(t *testing.T) {
 	bad.lists <- devices(api.Healthy, many...)
 	w.have("example.com/bad", 2, 0)
 	w.have(res, 2, 2)
+}
+
+// TestAPluginThatDoesNotSayHowItWorks is told that it is not taken, and the one before it stays.
+func TestAPluginThatDoesNotSayHowItWorks(t *testing.T) {
+	w := newWorld(t)
+	f, broken := newFake(), newFake()
+	broken.broken = errors.New("no driver")
+	w.serve(f, "x.sock", res)
+	f.lists <- devices(api.Healthy, "a")
+	w.have(res, 1, 1)
+	w.listen(broken, "broken.sock")
+	for _, resource := range []string{res, "example.com/other"} {
+		err := w.register("broken.sock", resource, api.Version)
+		if err == nil || !strings.Contains(err.Error(), "failed to get device plugin options") || !strings.Contains(err.Error(), "no driver") {
+			t.Errorf("%s: %v", resource, err)
+		}
+	}
+	if c, _ := w.m.Resources(); len(c) != 1 {
+		t.Errorf("there are %v", c)
+	}
+	w.given(aPod("one", container("main", 1, res)))
+	if got := f.calls(); !slices.Equal(got, []string{"allocate a"}) {
+		t.Errorf("the plugin was asked %q", got)
+	}
 }
 
 // TestWhoMayNotRegister is told why.

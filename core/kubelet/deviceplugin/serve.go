@@ -52,7 +52,7 @@ func (d *door) Register(ctx context.Context, r *api.RegisterRequest) (*api.Empty
 			r.GetEndpoint())
 	}
 	if err == nil {
-		err = d.manager.take(ctx, r.GetResourceName(), endpoint, "", r.GetOptions())
+		err = d.manager.take(ctx, r.GetResourceName(), endpoint, "")
 	}
 	if err != nil {
 		d.manager.cfg.Logger.WarnContext(ctx, "a device plugin cannot register", "resource", r.GetResourceName(), "error", err)
@@ -61,15 +61,25 @@ func (d *door) Register(ctx context.Context, r *api.RegisterRequest) (*api.Empty
 	return &api.Empty{}, nil
 }
 
-// take has a plugin followed, in the place of the one that had its resource.
-func (m *Manager) take(ctx context.Context, res, endpoint, socket string, options *api.DevicePluginOptions) error {
+// take has a plugin followed, in the place of the one that had its resource. A plugin that does not say how it works is not
+// taken, and hears why.
+func (m *Manager) take(ctx context.Context, res, endpoint, socket string) error {
 	m.mu.Lock()
-	former := m.resources[res]
-	if m.stopped || former == nil && len(m.resources) >= mostResources {
+	full := m.full(res)
+	m.mu.Unlock()
+	if full {
+		return errMany
+	}
+	options, err := m.optionsOf(ctx, endpoint)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	if m.full(res) {
 		m.mu.Unlock()
 		return errMany
 	}
-	p := m.newPlugin(res)
+	former, p := m.resources[res], m.newPlugin(res)
 	if former != nil {
 		p.devices, p.turn = former.devices, former.turn
 	}
@@ -89,6 +99,26 @@ func (m *Manager) take(ctx context.Context, res, endpoint, socket string, option
 		m.broken(p, err)
 	})
 	return nil
+}
+
+// full reports whether a plugin of the resource has no place. Lock held.
+func (m *Manager) full(res string) bool {
+	return m.stopped || m.resources[res] == nil && len(m.resources) >= mostResources
+}
+
+func (m *Manager) optionsOf(ctx context.Context, endpoint string) (*api.DevicePluginOptions, error) {
+	conn, err := pluginwatch.Connect(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := m.cfg.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
+	options, err := api.NewDevicePluginClient(conn).GetDevicePluginOptions(ctx, &api.Empty{}, grpc.WaitForReady(true))
+	if err != nil {
+		return nil, fmt.Errorf("failed to get device plugin options: %w", err)
+	}
+	return options, nil
 }
 
 // stopAll ends all watches, and waits for them.
@@ -112,17 +142,7 @@ func (m *Manager) watch(ctx context.Context, p *plugin) error {
 		return err
 	}
 	defer conn.Close()
-	c := api.NewDevicePluginClient(conn)
-	asked, cancel := m.cfg.WithTimeout(ctx, m.cfg.Timeout)
-	options, err := c.GetDevicePluginOptions(asked, &api.Empty{}, grpc.WaitForReady(true))
-	cancel()
-	if err != nil {
-		return fmt.Errorf("ask for its options: %w", err)
-	}
-	m.mu.Lock()
-	p.options = options
-	m.mu.Unlock()
-	stream, err := c.ListAndWatch(ctx, &api.Empty{})
+	stream, err := api.NewDevicePluginClient(conn).ListAndWatch(ctx, &api.Empty{})
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
@@ -151,7 +171,7 @@ func (m *Manager) listed(p *plugin, list []*api.Device) error {
 	m.mu.Lock()
 	current := m.resources[p.resource] == p
 	if current {
-		p.devices, p.gone = devices, time.Time{}
+		m.change(p.resource, func() { p.devices, p.gone = devices, time.Time{} })
 		if err := m.save(); err != nil {
 			m.cfg.Logger.Warn("which devices there are cannot be written down", "resource", p.resource, "error", err)
 		}
@@ -168,10 +188,13 @@ func (m *Manager) broken(p *plugin, err error) {
 	m.mu.Lock()
 	current := m.resources[p.resource] == p
 	if current {
-		p.gone, p.stop = time.Now(), nil
-		for id := range p.devices {
-			p.devices[id] = device{nodes: p.devices[id].nodes}
-		}
+		p.stop = nil
+		m.change(p.resource, func() {
+			p.gone = time.Now()
+			for id := range p.devices {
+				p.devices[id] = device{nodes: p.devices[id].nodes}
+			}
+		})
 	}
 	m.mu.Unlock()
 	if current {

@@ -36,6 +36,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/kubelet"
+	"github.com/wasmplane/wasmplane/core/kubelet/apparmor"
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd/bounds"
 	"github.com/wasmplane/wasmplane/core/kubelet/credential"
 	"github.com/wasmplane/wasmplane/core/kubelet/cri"
@@ -311,7 +312,10 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	}
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: dra.Supplied{Manager: volumes, Claims: claimed},
-		Handler: probe.NewHandler(eng), Admitters: append([]kubelet.Admitter{down}, n.component.Plugins.NodeAdmitters()...),
+		Handler: probe.NewHandler(eng),
+		Admitters: append([]kubelet.Admitter{
+			down, apparmor.Admitter{Enabled: linuxhost.Discover().AppArmor},
+		}, n.component.Plugins.NodeAdmitters()...),
 		Objects: held, Static: pods, Credentials: asked,
 		Devices:          dra.Equipped{Devices: pins, Claims: claimed},
 		Health:           []kubelet.DeviceHealth{claimed, devices},

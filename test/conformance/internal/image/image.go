@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -53,7 +54,9 @@ func (b *Builder) Build(ctx context.Context, specs []Spec, archive string) error
 			if err != nil {
 				return err
 			}
-			tags[tag] = img
+			if tags[tag], err = named(img, n); err != nil {
+				return fmt.Errorf("image %s: %w", n, err)
+			}
 		}
 	}
 	return atomically(archive, func(w io.Writer) error { return tarball.MultiWrite(tags, w) })
@@ -88,6 +91,20 @@ func (b *Builder) image(ctx context.Context, s Spec) (v1.Image, error) {
 	if len(cfg.Config.Env) == 0 {
 		cfg.Config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	}
+	return mutate.ConfigFile(img, cfg)
+}
+
+// named is an image that knows one of its names, and so has an ID of its own: a runtime takes images with the same ID for
+// one, and says any of its names. Tests that change a container's image wait for the new name.
+func named(img v1.Image, name string) (v1.Image, error) {
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	cfg = cfg.DeepCopy()
+	labels := map[string]string{"org.opencontainers.image.ref.name": name}
+	maps.Copy(labels, cfg.Config.Labels)
+	cfg.Config.Labels = labels
 	return mutate.ConfigFile(img, cfg)
 }
 

@@ -98,6 +98,7 @@ func TestAnArchiveHasEveryName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ids := map[v1.Hash]bool{}
 	for _, n := range []string{"r.example/a:1", "r.example/a:2"} {
 		tag, err := name.NewTag(n)
 		if err != nil {
@@ -115,6 +116,14 @@ func TestAnArchiveHasEveryName(t *testing.T) {
 		if cfg.Config.User != "7" || len(cfg.Config.Env) == 0 || files["a"] == nil {
 			t.Errorf("%s: %+v, files %v", n, cfg.Config, files)
 		}
+		id, err := img.ConfigName()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[id] = true
+	}
+	if len(ids) != 2 {
+		t.Errorf("two names have the ID %v: a runtime takes them for one image", ids)
 	}
 }
 

@@ -10,11 +10,12 @@ import (
 
 // done are the features of upstream's kubelet, of those that nodes declare, which this one has as well. What it
 // declares is what schedulers and admission trust: none is listed before it is carried out. Of those that
-// upstream's kubelet has by default, these are missing:
-//   - ExtendWebSocketsToKubelet: containerd refuses the newest subprotocol, the API server translates;
-//   - InPlacePodVerticalScalingInitContainers: the resources of pods as a whole, of containers and of sidecars are
-//     changed while they run, those of init containers are not.
-var done = types.FeatureGateMap{"InPlacePodLevelResourcesVerticalScaling": true, "RestartAllContainersOnContainerExits": true}
+// upstream's kubelet has by default, ExtendWebSocketsToKubelet is missing: containerd refuses the newest subprotocol, the
+// API server translates.
+var done = types.FeatureGateMap{
+	"InPlacePodLevelResourcesVerticalScaling": true, "InPlacePodVerticalScalingInitContainers": true,
+	"RestartAllContainersOnContainerExits": true,
+}
 
 // declared are the features that the node's status names.
 func declared(has features.FeatureGate, kubelet string) []string {

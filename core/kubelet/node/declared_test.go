@@ -17,7 +17,7 @@ func TestANodeDeclaresWhatItsKubeletHas(t *testing.T) {
 		has  types.FeatureGateMap
 		want []string
 	}{
-		"this kubelet":           {done, []string{whole, restarts}},
+		"this kubelet":           {done, []string{whole, inits, restarts}},
 		"one that has two":       {types.FeatureGateMap{restarts: true, inits: true}, []string{inits, restarts}},
 		"what the runtime lacks": {types.FeatureGateMap{"UserNamespacesHostNetworkSupport": true, "VolumeBindMountOptions": true}, nil},
 		"what nobody knows":      {types.FeatureGateMap{"Newer": true}, nil},

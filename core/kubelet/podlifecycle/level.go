@@ -91,7 +91,7 @@ func bounds(a pod.Action) bool {
 // unapplied tells whether a container that runs still has what is no longer granted.
 func (m *Machine) unapplied() bool {
 	for _, s := range m.slots {
-		if s.kind != pod.Regular && s.kind != pod.Sidecar {
+		if !s.resizable() {
 			continue
 		}
 		if c := s.cur(); c != nil && (c.State == pod.Running || c.State == pod.Unknown) && (s.kill != nil || m.outdated(s, c)) {

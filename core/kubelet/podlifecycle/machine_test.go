@@ -383,6 +383,45 @@ func TestResourcesChangeInPlace(t *testing.T) {
 	}
 }
 
+// An init container that runs gets what changes; one that has ended, or begins later, has it when it starts.
+func TestResourcesOfInitContainersChangeInPlace(t *testing.T) {
+	p := aPod(corev1.RestartPolicyAlways, "init1", "init2", "main")
+	p.Spec.InitContainers[0].Resources, p.Spec.InitContainers[1].Resources = ask("1"), ask("1")
+	w := newWorld(p)
+	w.settle()
+	w.expect(t, "sandbox", "start init1")
+	change := func(name, cpu string) {
+		q := w.p.DeepCopy()
+		q.Generation++
+		c, _ := pod.Find(q, name)
+		c.Resources = ask(cpu)
+		w.p = q
+		w.step(pod.Updated{Pod: q})
+		w.settle()
+	}
+	change("init1", "2")
+	w.expect(t, "pod to 2000m", "resize init1 to 2")
+	if c := w.m.View().Containers[0]; c.Applied.Requests.Cpu().String() != "2" {
+		t.Errorf("%+v", c)
+	}
+	change("init2", "3")
+	w.expect(t, "pod to 3000m")
+	w.die("init1", 0)
+	w.settle()
+	w.expect(t, "start init2")
+	if c := w.last("init2"); c.Resources.Requests.Cpu().String() != "3" {
+		t.Errorf("%+v", c.Resources)
+	}
+	change("init1", "1") // it has ended
+	w.expect(t)
+	if v := w.m.View(); v.Resizing.Pending != "" || v.Resizing.Active || v.Resizing.Unanswered {
+		t.Errorf("%+v", v.Resizing)
+	}
+	w.die("init2", 0)
+	w.settle()
+	w.expect(t, "start main")
+}
+
 // Whatever happens, in whatever order, the promises in the package's text hold,
 // and a pod that is deleted goes.
 func TestPromisesHold(t *testing.T) {

@@ -22,6 +22,9 @@ func (s *slot) granted() *corev1.ResourceRequirements {
 	return &s.spec.Resources
 }
 
+// resizable tells whether the resources of a container may change: those that are added to a pod that runs have none.
+func (s *slot) resizable() bool { return s.kind != pod.Ephemeral }
+
 // applied are the resources that a container runs with, and those of its pod as a whole when it got them.
 func (s *slot) applied(c *container) (own, level *corev1.ResourceRequirements) {
 	if s.resized.id == c.ID && s.resized.to != nil {
@@ -41,7 +44,7 @@ func (m *Machine) fillGrants() {
 		m.adoptLevel(m.pod)
 	}
 	for _, s := range m.slots {
-		if s.kind != pod.Regular && s.kind != pod.Sidecar || s.grant != nil {
+		if !s.resizable() || s.grant != nil {
 			continue
 		}
 		s.grant = s.spec.Resources.DeepCopy()
@@ -80,7 +83,7 @@ func (m *Machine) resize() {
 	m.resizing.Active = false
 	want := !podbounds.Same(m.level.granted, m.pod.Spec.Resources)
 	for _, s := range m.slots {
-		want = want || (s.kind == pod.Regular || s.kind == pod.Sidecar) && !podbounds.Same(s.grant, &s.spec.Resources)
+		want = want || s.resizable() && !podbounds.Same(s.grant, &s.spec.Resources)
 	}
 	m.resizing.Unanswered = want && m.asked != m.pod.Generation
 	if !want {
@@ -90,7 +93,7 @@ func (m *Machine) resize() {
 	}
 	m.bound()
 	for _, s := range m.slots {
-		if s.kind == pod.Regular || s.kind == pod.Sidecar {
+		if s.resizable() {
 			m.apply1(s)
 		}
 	}
@@ -151,7 +154,7 @@ func (m *Machine) grantDone(a pod.Grant, ev pod.Done) {
 	m.level.changed = m.level.changed || !podbounds.Same(m.level.granted, m.pod.Spec.Resources)
 	m.level.granted = m.pod.Spec.Resources.DeepCopy()
 	for _, s := range m.slots {
-		if s.kind == pod.Regular || s.kind == pod.Sidecar {
+		if s.resizable() {
 			s.grant = s.spec.Resources.DeepCopy()
 		}
 	}

@@ -39,6 +39,8 @@ func (w *worker) execute(ctx context.Context, p *corev1.Pod, a pod.Action) pod.D
 		return w.start(ctx, p, a)
 	case pod.PostStart:
 		return w.postStart(ctx, p, a)
+	case pod.PreStop:
+		return w.stopHook(ctx, p, a)
 	case pod.Kill:
 		return w.kill(ctx, p, a)
 	case pod.RemoveContainer:

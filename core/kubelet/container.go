@@ -233,7 +233,7 @@ func (w *worker) kill(ctx context.Context, p *corev1.Pod, a pod.Kill) pod.Done {
 	}
 	grace := a.Grace
 	if c != nil && c.Lifecycle != nil && c.Lifecycle.PreStop != nil && !a.NoHook && grace > 0 {
-		grace = max(grace-w.preStop(ctx, p, c, a), min(minimumGrace, a.Grace))
+		grace = max(grace-w.preStop(ctx, p, c, a.ID, grace), min(minimumGrace, a.Grace))
 	}
 	err := w.cfg.Engine.StopContainer(ctx, a.ID, grace)
 	if gone(err) {
@@ -250,12 +250,21 @@ func (w *worker) kill(ctx context.Context, p *corev1.Pod, a pod.Kill) pod.Done {
 // minimumGrace in seconds is what a container gets whose hook used its time up.
 const minimumGrace = 2
 
-// preStop runs a container's hook and answers the seconds that it took.
-func (w *worker) preStop(ctx context.Context, p *corev1.Pod, c *corev1.Container, a pod.Kill) int64 {
+// stopHook runs a container's hook some time before the container is killed.
+func (w *worker) stopHook(ctx context.Context, p *corev1.Pod, a pod.PreStop) pod.Done {
+	w.Event(p, a.Container, corev1.EventTypeNormal, "Killing", a.Message)
+	if c, _ := pod.Find(p, a.Container); c != nil && c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		w.preStop(ctx, p, c, a.ID, a.Grace)
+	}
+	return pod.Done{}
+}
+
+// preStop runs a container's hook, for grace seconds at most, and answers the seconds that it took.
+func (w *worker) preStop(ctx context.Context, p *corev1.Pod, c *corev1.Container, id string, grace int64) int64 {
 	began := time.Now()
-	hctx, cancel := context.WithTimeout(ctx, time.Duration(a.Grace)*time.Second)
+	hctx, cancel := context.WithTimeout(ctx, time.Duration(grace)*time.Second)
 	defer cancel()
-	err := w.cfg.Handler.Hook(hctx, probe.Hook{Pod: p, Container: c, ID: a.ID, PodIP: w.podIP(), Handler: c.Lifecycle.PreStop})
+	err := w.cfg.Handler.Hook(hctx, probe.Hook{Pod: p, Container: c, ID: id, PodIP: w.podIP(), Handler: c.Lifecycle.PreStop})
 	if err != nil && ctx.Err() == nil {
 		w.log.InfoContext(ctx, "a preStop hook failed", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "container", c.Name,
 			"error", err)

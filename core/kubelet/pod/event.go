@@ -128,13 +128,21 @@ type Start struct{ Container, ID string }
 // PostStart runs a container's hook.
 type PostStart struct{ Container, ID string }
 
+// PreStop runs the hook of a container that has to wait for others before it is killed. It has Grace seconds.
+type PreStop struct {
+	Container, ID string
+	Grace         int64
+	// Message for the Killing event.
+	Message string
+}
+
 // Kill ends a container: its preStop hook, the stop signal, KILL after Grace seconds.
 type Kill struct {
 	Container, ID string
 	Grace         int64
 	// Message for the Killing event.
 	Message string
-	// NoHook leaves out the preStop hook: the container is already being killed.
+	// NoHook leaves out the preStop hook: it has run, or the container is already being killed.
 	NoHook bool
 }
 
@@ -192,6 +200,7 @@ func (Pull) action()            {}
 func (Create) action()          {}
 func (Start) action()           {}
 func (PostStart) action()       {}
+func (PreStop) action()         {}
 func (Kill) action()            {}
 func (RemoveContainer) action() {}
 func (Grant) action()           {}

@@ -21,6 +21,10 @@ func (m *Machine) done(ev pod.Done) {
 		m.startedContainer(a, ev)
 	case pod.PostStart:
 		m.hooked(a, ev)
+	case pod.PreStop:
+		if s := m.slot(a.Container); s != nil && s.stopHook != nil && *s.stopHook == a {
+			s.stopHooked = true
+		}
 	case pod.Kill:
 		m.killed(a, ev)
 	case pod.RemoveContainer:

@@ -322,6 +322,86 @@ func TestAShorterGraceCutsAKillShort(t *testing.T) {
 	}
 }
 
+// hookedSidecars is a pod whose sidecars have preStop hooks.
+func hookedSidecars() *corev1.Pod {
+	p := aPod(corev1.RestartPolicyAlways, "side1", "side2", "main")
+	for i := range p.Spec.InitContainers {
+		p.Spec.InitContainers[i].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{}}
+	}
+	return p
+}
+
+// Sidecars wait for their turn to be killed, their hooks do not.
+func TestHooksOfSidecarsRunWhenTheirPodBeginsToEnd(t *testing.T) {
+	w := newWorld(hookedSidecars())
+	w.settle()
+	w.expect(t, "sandbox", "start side1", "start side2", "start main")
+	w.remove(30)
+	w.settle()
+	w.expect(t, "kill main", "prepare to stop side2", "prepare to stop side1", "kill side2", "kill side1")
+	if w.m.Stage() != pod.Gone {
+		t.Errorf("stage %v", w.m.Stage())
+	}
+}
+
+// Without another container that runs, the last sidecar's hook is a part of its kill.
+func TestHooksOfSidecarsThatAreLeft(t *testing.T) {
+	p := hookedSidecars()
+	p.Spec.RestartPolicy = corev1.RestartPolicyNever
+	w := newWorld(p)
+	w.settle()
+	w.expect(t, "sandbox", "start side1", "start side2", "start main")
+	w.die("main", 0)
+	for _, a := range w.flight {
+		if k, ok := a.(pod.Kill); ok && (k.Container != "side2" || k.NoHook) {
+			t.Errorf("in flight: %#v", k)
+		}
+	}
+	w.settle()
+	w.expect(t, "kill side2", "prepare to stop side1", "kill side1")
+}
+
+// A hook that does not end keeps its sidecar until the pod's time is up, and is not run again.
+func TestAHookOfASidecarThatHangs(t *testing.T) {
+	w := newWorld(hookedSidecars())
+	w.settle()
+	w.remove(30)
+	var hooks []pod.Action
+	for _, a := range slices.Clone(w.flight) {
+		if _, ok := a.(pod.PreStop); ok {
+			hooks = append(hooks, a)
+			w.flight = slices.DeleteFunc(w.flight, func(b pod.Action) bool { return a == b })
+		}
+	}
+	if len(hooks) != 2 || hooks[0].(pod.PreStop).Grace != 30 {
+		t.Fatalf("hooks: %#v", hooks)
+	}
+	w.settle()
+	w.expect(t, "sandbox", "start side1", "start side2", "start main", "kill main")
+	w.pass(29 * time.Second)
+	w.expect(t)
+	w.step(pod.Done{Action: hooks[1]}) // side1's: it waits for side2, which goes on
+	w.settle()
+	w.expect(t)
+	w.now = w.now.Add(time.Second)
+	w.step(pod.Tick{})
+	if len(w.flight) != 2 {
+		t.Errorf("in flight: %#v", w.flight)
+	}
+	for _, a := range w.flight {
+		if k, ok := a.(pod.Kill); !ok || !k.NoHook || k.Grace != 2 {
+			t.Errorf("in flight: %#v", a)
+		}
+	}
+	w.settle()
+	w.expect(t, "kill side2", "kill side1")
+	w.step(pod.Done{Action: hooks[0]})
+	w.settle()
+	if w.m.Stage() != pod.Gone {
+		t.Errorf("stage %v", w.m.Stage())
+	}
+}
+
 func ask(cpu string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}
 }

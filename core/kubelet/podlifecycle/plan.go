@@ -448,6 +448,9 @@ func (m *Machine) kill(s *slot, grace int64, why string) {
 		}
 		k.NoHook = true
 	}
+	if s.stopHook != nil && s.stopHook.ID == k.ID {
+		k.NoHook = true
+	}
 	s.kill = &k
 	m.emit(k)
 }
@@ -523,7 +526,7 @@ func (m *Machine) killOthers() (running bool) {
 }
 
 // killSidecars lets each sidecar live while one before whom it must not go still runs,
-// until the pod's time is up.
+// until the pod's time is up. The preStop hooks of those that wait run meanwhile, as upstream's do.
 func (m *Machine) killSidecars(blocked bool) (running bool) {
 	deadline := m.killStart.Add(time.Duration(m.killGrace) * time.Second)
 	for i := len(m.slots) - 1; i >= 0; i-- {
@@ -532,17 +535,36 @@ func (m *Machine) killSidecars(blocked bool) (running bool) {
 			continue
 		}
 		running = true
-		if blocked && m.now.Before(deadline) {
-			m.wakeAt(deadline)
-			continue
+		left := int64(deadline.Sub(m.now) / time.Second)
+		if m.now.Before(deadline) {
+			if blocked {
+				m.prepareStop(s, left)
+			}
+			if blocked || s.stopHook != nil && s.stopHook.ID == s.cur().ID && !s.stopHooked {
+				blocked = true
+				m.wakeAt(deadline)
+				continue
+			}
 		}
 		blocked = true
-		left := int64(deadline.Sub(m.now) / time.Second)
 		if s.kill == nil || s.kill.Grace > m.killGrace {
 			m.kill(s, max(left, min(minGrace, m.killGrace)), "Stopping container "+s.spec.Name)
 		}
 	}
 	return running
+}
+
+// prepareStop runs the preStop hook of a container whose turn to be killed has not come, once.
+func (m *Machine) prepareStop(s *slot, left int64) {
+	if s.spec.Lifecycle == nil || s.spec.Lifecycle.PreStop == nil || s.kill != nil || left < 1 {
+		return
+	}
+	if s.stopHook != nil && s.stopHook.ID == s.cur().ID {
+		return
+	}
+	s.stopHook = &pod.PreStop{Container: s.spec.Name, ID: s.cur().ID, Grace: left, Message: "Stopping container " + s.spec.Name}
+	s.stopHooked = false
+	m.emit(*s.stopHook)
 }
 
 // finish lets go of what is left, once nobody can ask for it any more.

@@ -39,6 +39,9 @@ type slot struct {
 	// kill is the Kill in flight; it may overlap a hook.
 	kill    *pod.Kill
 	killErr backoff
+	// stopHook is the preStop hook that is run before a kill whose turn has not come; stopHooked says that it has ended.
+	stopHook   *pod.PreStop
+	stopHooked bool
 
 	waiting pod.Waiting
 	// image to create from, once pulled for the next attempt.

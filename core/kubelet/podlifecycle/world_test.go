@@ -226,6 +226,8 @@ func (w *world) carryOut(a pod.Action) pod.Done {
 		}
 	case pod.PostStart:
 		w.story = append(w.story, "hook "+a.Container)
+	case pod.PreStop:
+		w.story = append(w.story, "prepare to stop "+a.Container)
 	case pod.Kill:
 		if c := w.conts[a.ID]; c != nil && c.State == pod.Running {
 			w.exit(c, 143)

@@ -132,6 +132,17 @@ func (e *Engine) Handlers(ctx context.Context) ([]*runtime.RuntimeHandler, error
 	return r.GetRuntimeHandlers(), nil
 }
 
+// Features implements engine.FeatureTeller.
+func (e *Engine) Features(ctx context.Context) (*runtime.RuntimeFeatures, error) {
+	ctx, cancel := e.deadline(ctx, 0)
+	defer cancel()
+	r, err := e.runtime.Status(ctx, &runtime.StatusRequest{})
+	if err != nil {
+		return nil, explain(err, "ask for the runtime's features")
+	}
+	return r.GetFeatures(), nil
+}
+
 // condition is nil when the named condition is true.
 func condition(cs []*runtime.RuntimeCondition, name string) error {
 	for _, c := range cs {

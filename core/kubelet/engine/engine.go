@@ -97,6 +97,11 @@ type HandlerLister interface {
 	Handlers(ctx context.Context) ([]*cri.RuntimeHandler, error)
 }
 
+// FeatureTeller is an optional power of an Engine: to tell what the runtime can do with whatever handler; nil: it does not say.
+type FeatureTeller interface {
+	Features(ctx context.Context) (*cri.RuntimeFeatures, error)
+}
+
 // LogReader is an optional power of an Engine that keeps logs itself: the rest
 // writes them where the sandbox's LogDirectory says. The reader's lines are in
 // the CRI's log format.

@@ -83,6 +83,14 @@ func (e *Engine) Handlers(ctx context.Context) ([]*cri.RuntimeHandler, error) {
 	return nil, nil
 }
 
+// Features implements engine.FeatureTeller.
+func (e *Engine) Features(ctx context.Context) (*cri.RuntimeFeatures, error) {
+	if t, ok := e.Engine.(engine.FeatureTeller); ok {
+		return t.Features(ctx)
+	}
+	return nil, nil //nolint:nilnil // it does not say
+}
+
 // RunSandbox makes a sandbox, and waits until it is guarded.
 func (e *Engine) RunSandbox(ctx context.Context, c *cri.PodSandboxConfig, handler string) (string, error) {
 	id, err := e.Engine.RunSandbox(ctx, c, handler)

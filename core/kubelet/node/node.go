@@ -420,6 +420,7 @@ func (r *Registrar) status(ctx context.Context, have *corev1.Node) (*corev1.Node
 	}
 	st.Images = r.images(ctx)
 	st.RuntimeHandlers = r.handlers(ctx, have)
+	st.Features = r.features(ctx, have)
 	st.DeclaredFeatures = declared(done, facts.Info.KubeletVersion)
 	if runtimeErr == nil {
 		runtimeErr = r.cfg.Engine.Ready(ctx)
@@ -483,6 +484,22 @@ func (r *Registrar) handlers(ctx context.Context, have *corev1.Node) []corev1.No
 	}
 	slices.SortFunc(out, func(a, b corev1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
 	return out
+}
+
+// features of the runtime that pods' security contexts need; as they were when it doesn't answer.
+func (r *Registrar) features(ctx context.Context, have *corev1.Node) *corev1.NodeFeatures {
+	t, ok := r.cfg.Engine.(engine.FeatureTeller)
+	if !ok {
+		return nil
+	}
+	got, err := t.Features(ctx)
+	if err != nil && have != nil {
+		return have.Status.Features
+	}
+	if err != nil || got == nil {
+		return nil
+	}
+	return &corev1.NodeFeatures{SupplementalGroupsPolicy: ptr.To(got.GetSupplementalGroupsPolicy())}
 }
 
 // images of the node, the largest first, as many as upstream tells of.

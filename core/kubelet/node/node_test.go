@@ -198,7 +198,12 @@ type handlers struct {
 
 func (h *handlers) Handlers(context.Context) ([]*cri.RuntimeHandler, error) { return h.list, h.err }
 
-// TestHandlersAreReported in the order of their names, whatever the runtime's is, and kept while it doesn't answer.
+func (h *handlers) Features(context.Context) (*cri.RuntimeFeatures, error) {
+	return &cri.RuntimeFeatures{SupplementalGroupsPolicy: true}, h.err
+}
+
+// TestHandlersAreReported in the order of their names, whatever the runtime's is, with what else the runtime can, and kept while
+// it doesn't answer.
 func TestHandlersAreReported(t *testing.T) {
 	client := fake.NewSimpleClientset()
 	m := &machine{facts: node.Facts{Pressure: map[corev1.NodeConditionType]string{}}}
@@ -233,6 +238,9 @@ func TestHandlersAreReported(t *testing.T) {
 		if !slices.Equal(names, []string{"", "runc", "wasm"}) ||
 			!*got.Status.RuntimeHandlers[1].Features.RecursiveReadOnlyMounts || *got.Status.RuntimeHandlers[2].Features.UserNamespaces {
 			t.Errorf("with %v the node has %+v", runtime.err, got.Status.RuntimeHandlers)
+		}
+		if f := got.Status.Features; f == nil || f.SupplementalGroupsPolicy == nil || !*f.SupplementalGroupsPolicy {
+			t.Errorf("with %v the node has the features %+v", runtime.err, f)
 		}
 	}
 }

@@ -186,7 +186,7 @@ func containers(st *corev1.PodStatus, v pod.View, node Node) {
 	}
 	for i := range v.Containers {
 		c := &v.Containers[i]
-		s := container(c, node)
+		s := container(c, node, v.Pod.Spec.RestartPolicy)
 		if s.State.Waiting != nil && s.State.Waiting.Reason == "" {
 			s.State.Waiting.Reason = ContainerCreating
 			if len(v.Pod.Spec.InitContainers) > 0 {
@@ -214,7 +214,7 @@ func containers(st *corev1.PodStatus, v pod.View, node Node) {
 	}
 }
 
-func container(c *pod.ContainerView, node Node) corev1.ContainerStatus {
+func container(c *pod.ContainerView, node Node, policy corev1.RestartPolicy) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{Name: c.Spec.Name, Image: c.Spec.Image, Ready: c.Ready, VolumeMounts: volumeMounts(c.Spec)}
 	if c.Kind != pod.Ephemeral || c.Current != nil {
 		started := c.Started
@@ -251,7 +251,9 @@ func container(c *pod.ContainerView, node Node) corev1.ContainerStatus {
 		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: c.Waiting.Reason, Message: c.Waiting.Message}
 	case cur.State == pod.Running || cur.State == pod.Unknown:
 		s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(cur.Started).Rfc3339Copy()}
-	case c.Restarting && c.Waiting.Reason != "":
+	case c.Restarting && (c.Waiting.Reason != "" || !pod.ShouldRestart(c.Spec, c.Kind, policy, cur.ExitCode)):
+		// The API lets no container leave its end that its pod's policy would not start again. One that is killed for a
+		// probe that failed, and ends well, is started again all the same: its end is not told as the last of it.
 		s.LastTerminationState.Terminated = terminated(node, cur)
 		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: c.Waiting.Reason, Message: c.Waiting.Message}
 	default:
@@ -385,7 +387,7 @@ func phase(v pod.View, st *corev1.PodStatus, ended bool) corev1.PodPhase {
 
 // again tells whether a container that ended runs again, by its policy or because all of its pod's do.
 func again(v pod.View, c *pod.ContainerView, exit *corev1.ContainerStateTerminated) bool {
-	return v.RestartingAll || exit.Reason == pod.RestartingAllContainers ||
+	return v.RestartingAll || exit.Reason == pod.RestartingAllContainers || c.Restarting ||
 		pod.ShouldRestart(c.Spec, c.Kind, v.Pod.Spec.RestartPolicy, exit.ExitCode)
 }
 

@@ -19,7 +19,7 @@ import (
 var now = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
 // view of a pod whose containers are given as "name:state", the state one of
-// none, wait, run, ready, ok, fail, again (failed, and to be restarted).
+// none, wait, run, ready, ok, fail, again (failed, and to be restarted), revived (ended well, and to be restarted).
 func view(policy corev1.RestartPolicy, stage pod.Stage, containers ...string) pod.View {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u", Generation: 4}}
 	p.Spec.RestartPolicy = policy
@@ -62,6 +62,8 @@ func view(policy corev1.RestartPolicy, stage pod.Stage, containers ...string) po
 		case "again":
 			cur.State, cur.ExitCode, c.Restarting = pod.Exited, 1, true
 			c.Waiting = pod.Waiting{Reason: "CrashLoopBackOff", Message: "back-off"}
+		case "revived":
+			cur.State, c.Restarting = pod.Exited, true
 		}
 		c.Current = cur
 		v.Containers = append(v.Containers, c)
@@ -82,6 +84,8 @@ func TestPhases(t *testing.T) {
 		{always, pod.Syncing, "a:run b:ready", corev1.PodRunning},
 		{always, pod.Syncing, "a:again", corev1.PodRunning},
 		{always, pod.Syncing, "a:ok", corev1.PodRunning},
+		{onFailure, pod.Syncing, "a:revived", corev1.PodRunning},
+		{never, pod.Syncing, "a:revived b:fail", corev1.PodRunning},
 		{onFailure, pod.Syncing, "a:ok b:ready", corev1.PodRunning},
 		{onFailure, pod.Ended, "a:ok b:ok", corev1.PodSucceeded},
 		{never, pod.Ended, "a:ok b:fail", corev1.PodFailed},
@@ -178,6 +182,27 @@ func TestContainerStatuses(t *testing.T) {
 	}
 	if w.State.Waiting == nil || w.State.Waiting.Reason != "ErrImagePull" || *w.Started {
 		t.Errorf("w: %+v", w)
+	}
+}
+
+// A container that is killed for its own sake, as for a probe that failed, and is to run again is never told as ended where
+// the pod's policy would leave it at that: the API refuses whatever is said of it later.
+func TestAContainerThatRunsAgainAgainstItsPodsPolicy(t *testing.T) {
+	for policy, ended := range map[corev1.RestartPolicy]bool{
+		corev1.RestartPolicyAlways: true, corev1.RestartPolicyOnFailure: false, corev1.RestartPolicyNever: false,
+	} {
+		st := status.Generate(view(policy, pod.Syncing, "a:revived"), &corev1.PodStatus{}, status.Node{}, now)
+		s := st.ContainerStatuses[0]
+		if (s.State.Terminated != nil) != ended {
+			t.Errorf("%s: %+v", policy, s.State)
+		}
+		if !ended && (s.State.Waiting == nil || s.State.Waiting.Reason != status.ContainerCreating || s.LastTerminationState.Terminated == nil) {
+			t.Errorf("%s: %+v, before %+v", policy, s.State, s.LastTerminationState)
+		}
+	}
+	st := status.Generate(view(corev1.RestartPolicyOnFailure, pod.Syncing, "a:ok"), &corev1.PodStatus{}, status.Node{}, now)
+	if st.ContainerStatuses[0].State.Terminated == nil {
+		t.Errorf("one that has ended for good: %+v", st.ContainerStatuses[0].State)
 	}
 }
 

@@ -33,9 +33,20 @@ func matching(all []suite.Test, focus, except string) ([]suite.Test, error) {
 	return some, nil
 }
 
-// batches cuts tests into parts of at most n, SIG by SIG.
+// batches cuts tests into parts of n, SIG by SIG. A chain is not cut: its part may be larger.
 func batches(tests []suite.Test, n int) [][]suite.Test {
 	tests = slices.Clone(tests)
 	slices.SortStableFunc(tests, func(a, b suite.Test) int { return strings.Compare(a.SIG, b.SIG) })
-	return slices.Collect(slices.Chunk(tests, n))
+	var parts [][]suite.Test
+	var part []suite.Test
+	for i, t := range tests {
+		if linked := i > 0 && t.Chain != "" && t.Chain == tests[i-1].Chain; len(part) >= n && !linked {
+			parts, part = append(parts, part), nil
+		}
+		part = append(part, t)
+	}
+	if len(part) > 0 {
+		parts = append(parts, part)
+	}
+	return parts
 }

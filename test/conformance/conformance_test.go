@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/test/conformance/internal/result"
 	"github.com/wasmplane/wasmplane/test/conformance/internal/suite"
 )
 
@@ -35,6 +36,44 @@ func TestTestsAreChosenAndCut(t *testing.T) {
 	}
 	if all[0].SIG != "sig-b" {
 		t.Error("cutting sorted its argument")
+	}
+}
+
+func TestChainsStayTogether(t *testing.T) {
+	var all []suite.Test
+	for _, name := range []string{"a", "b1", "b2", "b3", "c1", "c2", "d", "e"} {
+		one := suite.Test{Name: name}
+		if len(name) == 2 {
+			one.Chain = name[:1]
+		}
+		all = append(all, one)
+	}
+	var got []string
+	for _, part := range batches(all, 2) {
+		var names []string
+		for _, one := range part {
+			names = append(names, one.Name)
+		}
+		got = append(got, strings.Join(names, " "))
+	}
+	if want := []string{"a b1 b2 b3", "c1 c2", "d e"}; !slices.Equal(got, want) {
+		t.Errorf("cut to %q, expected %q", got, want)
+	}
+	book, err := result.Open(filepath.Join(t.TempDir(), "results.jsonl"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range all {
+		if err := book.Add(result.Result{Test: one.Name, Passed: one.Name != "b3" && one.Name != "d"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got = nil
+	for _, one := range (&job{tests: all, book: book}).pending() {
+		got = append(got, one.Name)
+	}
+	if want := []string{"b1", "b2", "b3", "d"}; !slices.Equal(got, want) {
+		t.Errorf("to be run: %q, expected %q", got, want)
 	}
 }
 

@@ -73,15 +73,16 @@ func prepare(ctx context.Context, o options, out io.Writer) (*job, error) {
 }
 
 // pending are the tests that have to run: not those that have passed, or would be
-// skipped again.
+// skipped again, and whose chain has no other.
 func (j *job) pending() []suite.Test {
-	var list []suite.Test
+	due, chains := map[string]bool{}, map[string]bool{}
 	for _, t := range j.tests {
 		if r, ok := j.book.Of(t.Name); !ok || r.Failed() || j.o.again {
-			list = append(list, t)
+			due[t.Name], chains[t.Chain] = true, true
 		}
 	}
-	return list
+	delete(chains, "")
+	return slices.DeleteFunc(slices.Clone(j.tests), func(t suite.Test) bool { return !due[t.Name] && !chains[t.Chain] })
 }
 
 // withCluster does work with a cluster that is there, or is started and ended for it.

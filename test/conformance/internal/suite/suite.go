@@ -24,6 +24,8 @@ type Test struct {
 	SIG  string
 	// Alone: it must not run beside others, by its own word ([Serial], [Disruptive]).
 	Alone bool
+	// Chain is the same for tests that build on each other, "" for all others: they run together, in their order.
+	Chain string
 }
 
 // Outcome of one test.
@@ -56,6 +58,7 @@ type report struct {
 		ContainerHierarchyTexts []string
 		LeafNodeType            string
 		LeafNodeText            string
+		IsInOrderedContainer    bool
 		State                   string
 		RunTime                 time.Duration
 		Failure                 struct {
@@ -85,6 +88,9 @@ func tests(r report) []Test {
 		t := Test{Name: fullName(spec.ContainerHierarchyTexts, spec.LeafNodeText)}
 		if m := sigPattern.FindStringSubmatch(t.Name); m != nil {
 			t.SIG = m[1]
+		}
+		if spec.IsInOrderedContainer {
+			t.Chain = strings.Join(spec.ContainerHierarchyTexts, " ")
 		}
 		t.Alone = strings.Contains(t.Name, "[Serial]") || strings.Contains(t.Name, "[Disruptive]")
 		all = append(all, t)

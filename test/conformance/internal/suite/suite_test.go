@@ -14,7 +14,7 @@ import (
 
 const ginkgoReport = `[{"SpecReports":[
  {"LeafNodeType":"SynchronizedBeforeSuite","State":"passed"},
- {"ContainerHierarchyTexts":["[sig-apps] Job"],"LeafNodeType":"It","LeafNodeText":"should run (a) [Conformance]","State":"passed","RunTime":2000000000},
+ {"ContainerHierarchyTexts":["[sig-apps] Job"],"LeafNodeType":"It","LeafNodeText":"should run (a) [Conformance]","IsInOrderedContainer":true,"State":"passed","RunTime":2000000000},
  {"ContainerHierarchyTexts":["[sig-node] Pods","deep"],"LeafNodeType":"It","LeafNodeText":"should stop [Serial]","State":"failed","Failure":{"Message":"it did not"}},
  {"ContainerHierarchyTexts":["[sig-node] Pods"],"LeafNodeType":"It","LeafNodeText":"not chosen","State":"skipped"}]}]`
 
@@ -35,7 +35,7 @@ func TestOutcomes(t *testing.T) {
 		t.Errorf("a test of which nothing is known: %+v", got[2])
 	}
 	listed := tests(r)
-	if len(listed) != 1 || listed[0].SIG != "sig-apps" || listed[0].Alone {
+	if len(listed) != 1 || listed[0].SIG != "sig-apps" || listed[0].Alone || listed[0].Chain != "[sig-apps] Job" {
 		t.Errorf("tests: %+v", listed)
 	}
 	focus := regexp.MustCompile(Focus([]string{job, pods}))

@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/podevents"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
+	"github.com/wasmplane/wasmplane/core/kubelet/pull"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
 
@@ -49,6 +50,9 @@ func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Do
 		cfg, err = w.containerConfig(ctx, p, c, kind, a)
 		return err
 	})
+	if f, ok := errors.AsType[*pull.Failure](err); ok { // of a volume that is an image
+		return fail(f.Reason, err)
+	}
 	if err != nil {
 		return fail("CreateContainerConfigError", err)
 	}

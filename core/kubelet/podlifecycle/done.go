@@ -162,6 +162,10 @@ func (m *Machine) pulled(a pod.Pull, ev pod.Done) {
 		s.image, s.waiting, s.pull = ev.Image, pod.Waiting{}, backoff{}
 		return
 	}
+	m.notPulled(s, ev)
+}
+
+func (m *Machine) notPulled(s *slot, ev pod.Done) {
 	s.waiting = pod.Waiting{Reason: ev.Reason, Message: ev.Message}
 	s.retryAt = m.now.Add(s.pull.next(m.now, m.opts.ImageInitial, m.opts.ImageMax))
 	s.shown = m.now.Add(min(2*time.Second, s.pull.delay/2))
@@ -173,11 +177,15 @@ func (m *Machine) created(a pod.Create, ev pod.Done) {
 		return
 	}
 	s.op = nil
+	if ev.Err != nil && ev.Reason == errImagePull {
+		m.notPulled(s, ev) // the image of a volume
+		return
+	}
 	if ev.Err != nil {
 		m.failed(s, ev)
 		return
 	}
-	s.retry, s.image = backoff{}, ""
+	s.retry, s.pull, s.image = backoff{}, backoff{}, ""
 	s.force = false
 	if ev.Container != nil {
 		s.fresh = ev.Container.ID

@@ -133,6 +133,34 @@ func TestAFailedInitContainerEndsAPodThatIsNotRestarted(t *testing.T) {
 	}
 }
 
+// A volume that is an image is pulled when the container is made: that it is not there is told in the same way.
+func TestThePullOfAVolumesImageBacksOff(t *testing.T) {
+	w := newWorld(aPod(corev1.RestartPolicyAlways, "main"))
+	var create pod.Action
+	for create == nil {
+		if _, ok := w.flight[0].(pod.Create); ok {
+			create, w.flight = w.flight[0], w.flight[1:]
+			break
+		}
+		w.do(0)
+	}
+	w.step(pod.Done{Action: create, Err: errTest, Reason: "ErrImagePull", Message: "volume at /v: no such image"})
+	if got := w.m.View().Containers[0].Waiting; got.Reason != "ErrImagePull" {
+		t.Errorf("waiting %+v", got)
+	}
+	w.pass(3 * time.Second)
+	got := w.m.View().Containers[0].Waiting
+	if got.Reason != "ImagePullBackOff" || got.Message != "Back-off pulling the image of a volume: volume at /v: no such image" {
+		t.Errorf("waiting %+v", got)
+	}
+	w.expect(t, "sandbox", "note BackOff", "note Failed")
+	w.pass(time.Minute)
+	w.expect(t, "start main")
+	if got := w.m.View().Containers[0].Waiting; got != (pod.Waiting{}) {
+		t.Errorf("waiting %+v", got)
+	}
+}
+
 func TestImagePullBacksOff(t *testing.T) {
 	w := newWorld(aPod(corev1.RestartPolicyAlways, "main"))
 	broken := true

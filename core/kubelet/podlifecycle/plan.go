@@ -367,9 +367,11 @@ func (s *slot) nextCount() int32 {
 	return 0
 }
 
+const errImagePull = "ErrImagePull"
+
 // showPullBackOff turns a pull error into a back-off after a moment in which it can be read.
 func (m *Machine) showPullBackOff(s *slot) {
-	if s.waiting.Reason != "ErrImagePull" {
+	if s.waiting.Reason != errImagePull {
 		return
 	}
 	if m.now.Before(s.shown) {
@@ -377,9 +379,13 @@ func (m *Machine) showPullBackOff(s *slot) {
 		return
 	}
 	msg := fmt.Sprintf("Back-off pulling image %q", s.spec.Image)
+	why := errImagePull + ": " + s.waiting.Message
+	if s.image != "" { // the container's own is there
+		msg, why = "Back-off pulling the image of a volume", s.waiting.Message
+	}
 	m.emit(pod.Note{Reason: "BackOff", Message: msg, Container: s.spec.Name})
 	m.emit(pod.Note{Warning: true, Reason: "Failed", Message: "Error: ImagePullBackOff", Container: s.spec.Name})
-	s.waiting = pod.Waiting{Reason: "ImagePullBackOff", Message: msg + ": ErrImagePull: " + s.waiting.Message}
+	s.waiting = pod.Waiting{Reason: "ImagePullBackOff", Message: msg + ": " + why}
 }
 
 func (c *container) gateKey() string { return c.ID + c.Finished.String() }

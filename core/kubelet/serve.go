@@ -106,5 +106,8 @@ func (k *Kubelet) Config() any {
 		"clusterDNS": k.cfg.ClusterDNS, "clusterDomain": k.cfg.ClusterDomain,
 	}
 	maps.Copy(config, k.Configuration())
+	if s, ok := k.cfg.Static.(interface{ Dir() string }); ok {
+		config["staticPodPath"] = s.Dir()
+	}
 	return config
 }

@@ -48,6 +48,26 @@ func (f *files) Run(ctx context.Context, changed func([]*corev1.Pod), failed fun
 
 func (f *files) use(c *kubelet.Config) { c.Static = f }
 
+// folder is where files are.
+type folder struct{ *files }
+
+func (folder) Dir() string { return "/etc/pods" }
+
+func TestTheConfigurationSaysWhereStaticPodsAre(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	for want, use := range map[string]func(*kubelet.Config){
+		"/etc/pods": func(c *kubelet.Config) { c.Static = folder{newFiles()} }, "": func(*kubelet.Config) {},
+	} {
+		k, stop := w.begin("n1", w.engine(), use)
+		config, ok := k.Config().(map[string]any)
+		if got, _ := config["staticPodPath"].(string); !ok || got != want {
+			t.Errorf("the configuration is %v, expected %q in it", config, want)
+		}
+		stop()
+	}
+}
+
 func ofFile(name string, uid types.UID, image string) *corev1.Pod {
 	grace := int64(1)
 	return &corev1.Pod{

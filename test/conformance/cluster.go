@@ -64,6 +64,13 @@ func (c *cluster) start(ctx context.Context, images string) error {
 	}
 	// Tests expect the kubelet at this port.
 	begin := "cluster: {name: " + clusterName + families + "}\nnode:\n" + address + "  kubeletListen: \":10250\"\n"
+	if c.nodes == 1 { // its tests put manifests of pods where the kubelet says that it looks for them
+		manifests := filepath.Join(filepath.Dir(c.dir), "static-pods")
+		if err := errors.Join(os.RemoveAll(manifests), os.MkdirAll(manifests, 0o755)); err != nil {
+			return err
+		}
+		begin += fmt.Sprintf("  staticPodPath: %q\n", manifests)
+	}
 	if err := os.WriteFile(config, []byte(c.configuration(begin, images)), 0o600); err != nil {
 		return err
 	}

@@ -67,6 +67,10 @@ type report struct {
 	}
 }
 
+// orderedDepth is how deep ginkgo's ordered containers are at most, of those that have others within: the report does not
+// say which of a test's containers is the ordered one.
+const orderedDepth = 2
+
 var sigPattern = regexp.MustCompile(`\[(sig-[a-z-]+)\]`)
 
 // List are the tests that match focus, a regular expression on their names, and
@@ -90,7 +94,7 @@ func tests(r report) []Test {
 			t.SIG = m[1]
 		}
 		if spec.IsInOrderedContainer {
-			t.Chain = strings.Join(spec.ContainerHierarchyTexts, " ")
+			t.Chain = strings.Join(spec.ContainerHierarchyTexts[:min(orderedDepth, len(spec.ContainerHierarchyTexts))], " ")
 		}
 		t.Alone = strings.Contains(t.Name, "[Serial]") || strings.Contains(t.Name, "[Disruptive]")
 		all = append(all, t)

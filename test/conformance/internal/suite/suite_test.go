@@ -15,6 +15,8 @@ import (
 const ginkgoReport = `[{"SpecReports":[
  {"LeafNodeType":"SynchronizedBeforeSuite","State":"passed"},
  {"ContainerHierarchyTexts":["[sig-apps] Job"],"LeafNodeType":"It","LeafNodeText":"should run (a) [Conformance]","IsInOrderedContainer":true,"State":"passed","RunTime":2000000000},
+ {"ContainerHierarchyTexts":["[sig-apps] Job","in order","one"],"LeafNodeType":"It","LeafNodeText":"begins","IsInOrderedContainer":true,"State":"passed"},
+ {"ContainerHierarchyTexts":["[sig-apps] Job","in order","two"],"LeafNodeType":"It","LeafNodeText":"goes on","IsInOrderedContainer":true,"State":"passed"},
  {"ContainerHierarchyTexts":["[sig-node] Pods","deep"],"LeafNodeType":"It","LeafNodeText":"should stop [Serial]","State":"failed","Failure":{"Message":"it did not"}},
  {"ContainerHierarchyTexts":["[sig-node] Pods"],"LeafNodeType":"It","LeafNodeText":"not chosen","State":"skipped"}]}]`
 
@@ -35,7 +37,10 @@ func TestOutcomes(t *testing.T) {
 		t.Errorf("a test of which nothing is known: %+v", got[2])
 	}
 	listed := tests(r)
-	if len(listed) != 1 || listed[0].SIG != "sig-apps" || listed[0].Alone || listed[0].Chain != "[sig-apps] Job" {
+	if len(listed) == 3 && (listed[1].Chain != "[sig-apps] Job in order" || listed[2].Chain != listed[1].Chain) {
+		t.Errorf("tests of an ordered container: %+v", listed)
+	}
+	if len(listed) != 3 || listed[0].SIG != "sig-apps" || listed[0].Alone || listed[0].Chain != "[sig-apps] Job" {
 		t.Errorf("tests: %+v", listed)
 	}
 	focus := regexp.MustCompile(Focus([]string{job, pods}))

@@ -42,7 +42,8 @@ func TestPodsThatHaveToBeConfined(t *testing.T) {
 	} {
 		p := &corev1.Pod{}
 		c.change(p)
-		if ok, reason, message, err := (apparmor.Admitter{}).Admit(t.Context(), p, nil); ok == c.needs || err != nil || ok != (reason == "" && message == "") {
+		ok, reason, message, err := (apparmor.Admitter{}).Admit(t.Context(), p, nil)
+		if ok == c.needs || err != nil || ok != (reason == "" && message == "") {
 			t.Errorf("%s: admitted %t, %q, %q, %v", name, ok, reason, message, err)
 		}
 		if ok, _, _, err := (apparmor.Admitter{Enabled: true}).Admit(t.Context(), p, nil); !ok || err != nil {

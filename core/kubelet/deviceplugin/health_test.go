@@ -45,7 +45,8 @@ func TestTheHealthOfDevices(t *testing.T) {
 	is := func(id string, h corev1.ResourceHealthStatus) corev1.ResourceHealth {
 		return corev1.ResourceHealth{ResourceID: corev1.ResourceID(id), Health: h}
 	}
-	const healthy, unhealthy, unknown = corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown
+	const healthy, unhealthy = corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy
+	const unknown = corev1.ResourceHealthStatusUnknown
 	w := newWorld(t)
 	f := newFake()
 	stop := w.serve(f, "x.sock", res)

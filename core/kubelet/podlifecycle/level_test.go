@@ -4,6 +4,7 @@ package podlifecycle_test
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -55,13 +56,15 @@ func TestAContainerIsRestartedForItsPodsResources(t *testing.T) {
 	w.expect(t, "sandbox", "start main")
 	w.askWhole("2")
 	w.settle()
-	w.expect(t, "pod to 2000m", "kill main", "note ResizeCompleted", "start main")
+	w.expect(t, "pod to 2000m", "kill main", "start main", "note ResizeCompleted")
 	if c := w.last("main"); c.Level.Limits.Cpu().String() != "2" {
 		t.Errorf("it was made in a pod of %+v", c.Level)
 	}
 	w.askWhole("1")
 	w.settle()
-	w.expect(t, "kill main", "note BackOff", "pod to 1000m", "note ResizeCompleted")
+	w.expect(t, "kill main", "note BackOff", "pod to 1000m")
+	w.pass(time.Minute)
+	w.expect(t, "start main", "note ResizeCompleted")
 }
 
 // While a change waits the pod keeps what it has, also over a restart of the kubelet.

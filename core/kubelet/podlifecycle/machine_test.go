@@ -477,7 +477,19 @@ func TestResourcesChangeInPlace(t *testing.T) {
 	q.Spec.Containers[1].Resources = ask("3")
 	w.p = q
 	w.step(pod.Updated{Pod: q})
-	w.settle()
+	for range 100 { // until the next one runs, the change is under way
+		if len(w.flight) == 0 {
+			break
+		}
+		w.do(0)
+		r, c := w.m.View().Resizing, w.last("main2")
+		if done := c.State == pod.Running && c.Resources.Requests.Cpu().String() == "3"; !done && !r.Active && !r.Unanswered {
+			t.Errorf("%+v, the container is in state %v", r, c.State)
+		}
+	}
+	if w.m.View().Resizing.Active {
+		t.Error("the change is done, and told as under way")
+	}
 	w.expect(t, "pod to 5000m", "kill main2", "start main2")
 	if c := w.last("main2"); c.Resources.Requests.Cpu().String() != "3" {
 		t.Errorf("%+v", c.Resources)

@@ -110,6 +110,10 @@ func (m *Machine) resize() {
 // apply1 brings what is granted to one container.
 func (m *Machine) apply1(s *slot) {
 	c := s.cur()
+	if c != nil && c.State == pod.Running && c.ID != s.reshaped {
+		s.reshaped = ""
+	}
+	m.resizing.Active = m.resizing.Active || s.reshaped != ""
 	if c == nil || c.State != pod.Running || s.kill != nil || s.starting(c) {
 		return
 	}
@@ -125,7 +129,9 @@ func (m *Machine) apply1(s *slot) {
 		if p.RestartPolicy == corev1.RestartContainer &&
 			podbounds.Differ(podbounds.Inherit(have, level), podbounds.Inherit(s.granted(), m.level.granted), p.ResourceName) {
 			m.kill(s, m.spare(s), fmt.Sprintf("Container %s resize requires restart", s.spec.Name))
-			s.force = m.mayRestart(s)
+			if s.force = m.mayRestart(s); s.force {
+				s.reshaped = c.ID
+			}
 			return
 		}
 	}

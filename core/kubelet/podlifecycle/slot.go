@@ -65,6 +65,8 @@ type slot struct {
 	// container was given since it was made.
 	grant   *corev1.ResourceRequirements
 	resized resized
+	// reshaped is the container that was killed to run again with what is granted; "" once the next one runs.
+	reshaped string
 	// begun is the sandbox in which a sidecar has once been up.
 	begun  string
 	probes verdicts

@@ -201,8 +201,7 @@ func (w *worker) publish(p *corev1.Pod, st *corev1.PodStatus) {
 	m := w.mirror
 	w.mu.Unlock()
 	if m != nil {
-		shown := st.DeepCopy()
-		shown.ObservedGeneration = m.Generation
-		w.writer.Set(m, shown)
+		// It observes no generation: what runs is the file, and its mirror is made anew when that changes.
+		w.writer.Set(m, st)
 	}
 }

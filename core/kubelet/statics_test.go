@@ -114,7 +114,7 @@ func numbered(client *fake.Clientset) {
 	client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if c, ok := a.(clienttesting.CreateActionImpl); ok {
 			if p, ok := c.GetObject().(*corev1.Pod); ok && p.UID == "" {
-				p.UID = types.UID(strings.Repeat("m", int(n.Add(1))))
+				p.UID, p.Generation = types.UID(strings.Repeat("m", int(n.Add(1)))), 1
 			}
 		}
 		return false, nil, nil
@@ -137,6 +137,9 @@ func TestStaticPodsHaveMirrors(t *testing.T) {
 	m := w.until("web-n1", "running", mirrors("hash-1"))
 	if o := m.OwnerReferences; len(o) != 1 || o[0].Kind != "Node" || o[0].Name != "n1" || m.UID == "hash-1" || m.Status.PodIP == "" {
 		t.Errorf("the mirror is %+v", m)
+	}
+	if m.Generation != 1 || m.Status.ObservedGeneration != 0 {
+		t.Errorf("of generation %d the mirror's status has observed %d, expected none", m.Generation, m.Status.ObservedGeneration)
 	}
 	_, before := w.held(e)
 	w.removeMirror("web-n1", m.UID)

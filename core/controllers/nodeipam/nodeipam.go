@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,9 +53,8 @@ type Controller struct {
 	nodes    corelisters.NodeLister
 	loop     *controllers.Loop[string]
 
-	mu      sync.Mutex // the informer's goroutine frees, the worker takes
-	pools   []*pool
-	waiting map[string]bool
+	mu    sync.Mutex // the informer's goroutine frees, the worker takes
+	pools []*pool
 }
 
 // New makes the controller.
@@ -65,8 +65,7 @@ func New(env controllers.Env, cfg Config) (*Controller, error) {
 	}
 	nodes := env.Informers.Core().V1().Nodes()
 	c := &Controller{
-		client: env.Client, recorder: env.Recorder("cidrAllocator"), nodes: nodes.Lister(),
-		pools: pools, waiting: map[string]bool{},
+		client: env.Client, recorder: env.Recorder("cidrAllocator"), nodes: nodes.Lister(), pools: pools,
 	}
 	c.loop = controllers.NewLoop(env, "node-ipam-controller", 1, c.reconcile)
 	c.loop.Watch(nodes.Informer(), controllers.Changes(c.changed))
@@ -120,12 +119,16 @@ func (c *Controller) changed(old, current metav1.Object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if node, ok := current.(*corev1.Node); ok {
-		for _, cidr := range cidrsOf(node) {
+		cidrs := cidrsOf(node)
+		for _, cidr := range cidrs {
 			c.occupy(cidr, node.Name)
 		}
-		// One that waits is tried again when another goes; its own changes, one every few seconds, make no room.
-		if waits := old != nil && c.waiting[node.Name]; len(cidrsOf(node)) == 0 && !waits {
+		switch waited := c.waits(node.Name); {
+		case len(cidrs) == 0 && !waited: // one that waits is called by a part that becomes free, not by its own changes
 			c.loop.Add(node.Name)
+		case len(cidrs) > 0 && waited:
+			c.content(node.Name) // somebody else gave it one: that which it may have been called for is free
+			c.offer()
 		}
 		return
 	}
@@ -133,8 +136,33 @@ func (c *Controller) changed(old, current metav1.Object) {
 		for _, p := range c.pools {
 			p.release(node.Name)
 		}
-		delete(c.waiting, node.Name)
-		for name := range c.waiting {
+		c.content(node.Name)
+		c.offer()
+	}
+}
+
+// waits reports whether a node waits for a part. Lock held.
+func (c *Controller) waits(node string) bool {
+	return slices.ContainsFunc(c.pools, func(p *pool) bool { return p.waiting[node] })
+}
+
+// content notes that a node waits no more. Lock held.
+func (c *Controller) content(node string) {
+	for _, p := range c.pools {
+		delete(p.waiting, node)
+	}
+}
+
+// offer calls as many of the nodes that wait as there are parts for. To call all of them for each node that goes would
+// take the square of their number. Lock held.
+func (c *Controller) offer() {
+	for _, p := range c.pools {
+		left := p.free()
+		for name := range p.waiting {
+			if left == 0 {
+				break
+			}
+			left--
 			c.loop.Add(name)
 		}
 	}
@@ -172,7 +200,10 @@ func (c *Controller) reconcile(ctx context.Context, name string) error {
 		return nil
 	}
 	controllers.About(ctx, "Node", node)
-	cidrs, err := c.take(name)
+	cidrs, first, err := c.take(name)
+	if err != nil && !first {
+		return nil
+	}
 	if err != nil {
 		c.recorder.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}, corev1.EventTypeNormal,
 			"CIDRNotAvailable", "Node %s status is now: CIDRNotAvailable", name)
@@ -199,19 +230,22 @@ func (c *Controller) reconcile(ctx context.Context, name string) error {
 	return nil
 }
 
-// take gives the node a part of each network, the same one again if asked again.
-func (c *Controller) take(node string) ([]string, error) {
+// take gives the node a part of each network, the same one again if asked again. Where there is none the node waits for
+// one from then on; first: it did not before.
+func (c *Controller) take(node string) (cidrs []string, first bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cidrs := make([]string, 0, len(c.pools))
+	cidrs = make([]string, 0, len(c.pools))
 	for _, p := range c.pools {
 		prefix, ok := p.take(node)
 		if !ok {
-			c.waiting[node] = true
-			return nil, fmt.Errorf("the pod network %s has no /%d left for a node; it holds %d", p.network, p.bits, p.size())
+			first = !c.waits(node)
+			c.content(node)
+			p.waiting[node] = true // it has a part of each of those before
+			return nil, first, fmt.Errorf("the pod network %s has no /%d left for a node; it holds %d", p.network, p.bits, p.size())
 		}
 		cidrs = append(cidrs, prefix.String())
 	}
-	delete(c.waiting, node)
-	return cidrs, nil
+	c.content(node)
+	return cidrs, false, nil
 }

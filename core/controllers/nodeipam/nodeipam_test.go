@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -150,6 +152,94 @@ func TestAllocates(t *testing.T) {
 			return has("fourth", "10.0.0.0/24")()
 		}
 		return nil
+	})
+}
+
+// Nodes that wait are told of once, whatever happens to them, and one that leaves calls as many as it makes room for:
+// none is left out, also where a node has its part of one family and waits for that of the other.
+func TestManyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 50
+		c := controllertest.New()
+		ipam, err := New(c.Env(t), Config{CIDRs: []string{"10.0.0.0/20", "fd00:1::/62"}}) // 16 and 4 parts
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(t, ipam)
+		api := c.Client.CoreV1().Nodes()
+		events := 0
+		settle := func() {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			for ; len(c.Events.Events) > 0; events++ {
+				<-c.Events.Events
+			}
+		}
+		for i := range nodes {
+			if _, err := api.Create(t.Context(), node(fmt.Sprint("n", i), ""), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			settle()
+		}
+		for i := range nodes {
+			for _, value := range []string{"1", "2"} {
+				patch := `{"metadata":{"labels":{"changed":"` + value + `"}}}`
+				if _, err := api.Patch(t.Context(), fmt.Sprint("n", i), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			settle()
+		}
+		if events != nodes-4 {
+			t.Errorf("%d events for %d nodes that wait", events, nodes-4)
+		}
+		given := map[string]bool{}
+		for left := nodes; left > 0; left-- {
+			list, err := api.List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			have := ""
+			for i := range list.Items {
+				if len(list.Items[i].Spec.PodCIDRs) == 2 {
+					given[list.Items[i].Name] = true
+					have = list.Items[i].Name
+				}
+			}
+			if n := nodes - left + min(left, 4); len(given) != n {
+				t.Fatalf("%d nodes have had a part of each network, want %d", len(given), n)
+			}
+			if err := api.Delete(t.Context(), have, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			settle()
+		}
+	})
+}
+
+// A node that was called and gets its part by somebody else passes the call on.
+func TestACallIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(node("old", "10.0.0.0/24"), node("a", ""), node("b", ""))
+		ipam, err := New(c.Env(t), Config{CIDRs: []string{"10.0.0.0/24"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(t, ipam)
+		synctest.Wait()
+		ipam.mu.Lock()
+		ipam.pools[0].release("old") // and a is called, which somebody gives another network at the same time
+		ipam.mu.Unlock()
+		api := c.Client.CoreV1().Nodes()
+		if _, err := api.Update(t.Context(), node("a", "172.16.0.0/24"), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n, err := api.Get(t.Context(), "b", metav1.GetOptions{})
+		if err != nil || n.Spec.PodCIDR != "10.0.0.0/24" {
+			t.Errorf("b has %q, %v", n.Spec.PodCIDR, err)
+		}
 	})
 }
 

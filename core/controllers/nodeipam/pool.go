@@ -19,8 +19,9 @@ type pool struct {
 	bits    int
 	parts   int
 	owner   holdings
-	former  holdings // who had what is free now
-	next    int      // where the search begins: parts are reused late
+	former  holdings        // who had what is free now
+	next    int             // where the search begins: parts are reused late
+	waiting map[string]bool // nodes that asked when there was none
 }
 
 func newPool(network netip.Prefix, bits int) (*pool, error) {
@@ -32,10 +33,13 @@ func newPool(network netip.Prefix, bits int) (*pool, error) {
 	if n := bits - network.Bits(); n < 16 {
 		parts = 1 << n
 	}
-	return &pool{network: network, bits: bits, parts: parts, owner: newHoldings(), former: newHoldings()}, nil
+	return &pool{network: network, bits: bits, parts: parts, owner: newHoldings(), former: newHoldings(), waiting: map[string]bool{}}, nil
 }
 
 func (p *pool) size() int { return p.parts }
+
+// free is how many parts nobody has.
+func (p *pool) free() int { return p.parts - len(p.owner.nodes) }
 
 // part is the i-th part.
 func (p *pool) part(i int) netip.Prefix {
@@ -92,6 +96,9 @@ func (p *pool) take(node string) (netip.Prefix, bool) {
 		if i, ok := known.first(node); ok {
 			return p.give(i, node), true
 		}
+	}
+	if p.free() == 0 {
+		return netip.Prefix{}, false
 	}
 	for n := range p.parts {
 		i := (p.next + n) % p.parts

@@ -44,6 +44,7 @@ const (
 	// secondLook is how long a node must have been down before it begins to be
 	// evicted: what takes down others too shows by then.
 	secondLook         = 5 * time.Second
+	surveyEvery        = time.Second
 	unhealthyZoneShare = 0.55
 	largeZone          = 50
 )
@@ -71,6 +72,8 @@ type Controller struct {
 	life     map[string]*life
 	blind    time.Time            // the server last failed to answer
 	nextFrom map[string]time.Time // by zone: the next node may begin to be evicted
+	surveyed time.Time            // when zones was made
+	zones    map[string]*disruption
 }
 
 // life is what was seen of one node.
@@ -305,11 +308,10 @@ func (c *Controller) mayEvict(node *corev1.Node, now time.Time) (wait time.Durat
 			return wait, false
 		}
 	}
-	nodes, err := c.nodes.List(labels.Everything())
+	zones, err := c.survey(now)
 	if err != nil {
 		return evictionInterval, false
 	}
-	zones := survey(nodes)
 	d := zones[zone(node)]
 	if d == nil { // excluded from the survey
 		d = &disruption{total: 1}
@@ -328,6 +330,23 @@ func (c *Controller) mayEvict(node *corev1.Node, now time.Time) (wait time.Durat
 	}
 	c.nextFrom[zone(node)] = now.Add(interval)
 	return 0, true
+}
+
+// survey is how many nodes of each zone are ready, as of a second ago at the most: when many nodes fail at once each of them
+// asks, and to look at all nodes for each would take the square of their number. No node is judged by it before it has
+// been down for longer than that.
+func (c *Controller) survey(now time.Time) (map[string]*disruption, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.zones != nil && now.Sub(c.surveyed) < surveyEvery {
+		return c.zones, nil
+	}
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	c.zones, c.surveyed = survey(nodes), now
+	return c.zones, nil
 }
 
 // unreadyPods takes the pods of a node that isn't ready out of Services. On a

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,7 +15,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
@@ -240,4 +243,74 @@ func TestEvictAt(t *testing.T) {
 			t.Errorf("%s: leaves %v at %d", name, leaves, at.Unix())
 		}
 	}
+}
+
+// Each node's taints have their own times, which stay as long as the taint does.
+func TestWhenTaintsWereFirstSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &Evictor{firstSeen: map[string]map[taintName]time.Time{}}
+		x, y := corev1.Taint{Key: "x", Value: "1"}, corev1.Taint{Key: "y"}
+		began := time.Now()
+		ago := func(node string, taint corev1.Taint, want time.Duration) {
+			t.Helper()
+			if got := e.since(node, taint).Sub(began); got != want {
+				t.Errorf("%s of %s was first seen after %s, want %s", taint.Key, node, got, want)
+			}
+		}
+		e.record("a", []corev1.Taint{x})
+		time.Sleep(time.Second)
+		e.record("b", []corev1.Taint{x})
+		e.record("a", []corev1.Taint{x, y})
+		time.Sleep(time.Second)
+		ago("a", x, 0)
+		ago("a", y, time.Second)
+		ago("b", x, time.Second)
+		e.record("a", []corev1.Taint{y})
+		ago("a", x, 2*time.Second) // it came back
+		e.forgetNode("b")
+		e.forgetNode("a")
+		if len(e.firstSeen) != 0 {
+			t.Errorf("remembered: %v", e.firstSeen)
+		}
+	})
+}
+
+// counting counts how often all nodes are looked at.
+type counting struct {
+	corelisters.NodeLister
+	nodes []*corev1.Node
+	times int
+}
+
+func (c *counting) List(labels.Selector) ([]*corev1.Node, error) {
+	c.times++
+	return c.nodes, nil
+}
+
+// Nodes that fail at once are judged by one look at all of them, and those that fail later by another.
+func TestManyFailAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lister := &counting{}
+		for i := range 100 {
+			status := corev1.ConditionFalse
+			if i == 0 {
+				status = corev1.ConditionTrue
+			}
+			lister.nodes = append(lister.nodes, node(strconv.Itoa(i), status))
+		}
+		c := &Controller{nodes: lister, nextFrom: map[string]time.Time{}}
+		time.Sleep(time.Minute)
+		for want := 1; want <= 2; want++ {
+			began := 0
+			for _, n := range lister.nodes[1:] {
+				if _, ok := c.mayEvict(n, time.Now()); ok {
+					began++
+				}
+			}
+			if lister.times != want || began != 1 {
+				t.Errorf("%d looks at all nodes, want %d; %d begin to be evicted", lister.times, want, began)
+			}
+			time.Sleep(secondaryEvictionInterval)
+		}
+	})
 }

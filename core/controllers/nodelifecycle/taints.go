@@ -31,15 +31,12 @@ type Evictor struct {
 	loop     *controllers.Loop[controllers.Key]
 
 	mu        sync.Mutex
-	firstSeen map[taintOn]time.Time
+	firstSeen map[string]map[taintName]time.Time // by node
 	scheduled map[controllers.Key]bool
 }
 
-// taintOn is a taint of a node. One that somebody put on by hand has no time, and
-// counts from when it was first seen.
-type taintOn struct {
-	node, key, value string
-}
+// taintName is what tells the taints of a node apart. One that somebody put on by hand has no time, and counts from when it was first seen.
+type taintName struct{ key, value string }
 
 // NewEvictor makes the controller of evictions by taint.
 func NewEvictor(env controllers.Env, workers int) (*Evictor, error) {
@@ -51,7 +48,7 @@ func NewEvictor(env controllers.Env, workers int) (*Evictor, error) {
 	e := &Evictor{
 		client: env.Client, recorder: env.Recorder("taint-eviction-controller"),
 		nodes: core.Nodes().Lister(), lister: core.Pods().Lister(), pods: pods.GetIndexer(),
-		firstSeen: map[taintOn]time.Time{}, scheduled: map[controllers.Key]bool{},
+		firstSeen: map[string]map[taintName]time.Time{}, scheduled: map[controllers.Key]bool{},
 	}
 	e.loop = controllers.NewLoop(env, "taint-eviction-controller", workers, e.reconcile)
 	e.loop.Watch(core.Nodes().Informer(), controllers.Changes(e.nodeChanged))
@@ -106,19 +103,23 @@ func noExecute(node *corev1.Node) []corev1.Taint {
 func (e *Evictor) record(node string, taints []corev1.Taint) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	there := map[taintOn]bool{}
+	before := e.firstSeen[node]
+	delete(e.firstSeen, node)
 	for _, t := range taints {
-		key := taintOn{node, t.Key, t.Value}
-		there[key] = true
-		if _, known := e.firstSeen[key]; !known {
-			e.firstSeen[key] = time.Now()
+		at, known := before[taintName{t.Key, t.Value}]
+		if !known {
+			at = time.Now()
 		}
+		e.note(node, t, at)
 	}
-	for key := range e.firstSeen {
-		if key.node == node && !there[key] {
-			delete(e.firstSeen, key)
-		}
+}
+
+// note when a taint of a node was first seen. Lock held.
+func (e *Evictor) note(node string, t corev1.Taint, at time.Time) {
+	if e.firstSeen[node] == nil {
+		e.firstSeen[node] = map[taintName]time.Time{}
 	}
+	e.firstSeen[node][taintName{t.Key, t.Value}] = at
 }
 
 func (e *Evictor) forgetNode(node string) { e.record(node, nil) }
@@ -135,11 +136,12 @@ func (e *Evictor) since(node string, t corev1.Taint) time.Time {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	key := taintOn{node, t.Key, t.Value}
-	if _, known := e.firstSeen[key]; !known {
-		e.firstSeen[key] = time.Now() // the event that notes it is on the way
+	at, known := e.firstSeen[node][taintName{t.Key, t.Value}]
+	if !known {
+		at = time.Now()
+		e.note(node, t, at) // the event that notes it is on the way
 	}
-	return e.firstSeen[key]
+	return at
 }
 
 // evictAt is when a pod has to leave because of these taints; ok is false if it may stay.

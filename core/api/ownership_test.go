@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
 
 	"github.com/wasmplane/wasmplane/core/api/kindcodec"
 	"github.com/wasmplane/wasmplane/core/api/ownership"
@@ -194,7 +195,7 @@ func touched(o runtime.Object, i int) runtime.Object {
 	return o
 }
 
-func sameOwnership(t *testing.T, what string, in, got, want runtime.Object) {
+func sameOwnership(t rapid.TB, what string, in, got, want runtime.Object) {
 	t.Helper()
 	text := func(o runtime.Object) string {
 		m, err := meta.Accessor(o)
@@ -314,7 +315,61 @@ func TestAShapeIsAskedAboutOnce(t *testing.T) {
 	}
 }
 
-// Reports of one kind are asked about once, whatever they say: the first of a pod,
+// Whatever IPs and owners come, go and change, and whoever writes them: what is remembered of one pod is what upstream's
+// code would make of the next.
+func TestNamesOfListItems(t *testing.T) {
+	c := newContract(t)
+	r := rowOf(t, c, "", "pods")
+	tc, err := c.TypeConverter(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := upstreamManager(t, c, r, "v1")
+	codec := r.Codec("v1").(*kindcodec.Codec)
+	m := ownership.New(ownership.Config{
+		Upstream: theirs, Types: tc, Kind: r.GVK("v1"), Empty: codec.Named(codec.Empty()), Structure: &structural.Types{},
+	})
+	names := []string{"10.0.0.1", "10.0.0.2", "9.1.1.1", "fd00::1", "::1", `x"}`, "", "00000000-1111-2222-3333-444444444444"}
+	rapid.Check(t, func(t *rapid.T) {
+		o, err := codec.Decode([]byte(podJSON), object.JSON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		live := m.Create(o, "controller")
+		name := rapid.SampledFrom(names)
+		for n := range rapid.IntRange(1, 6).Draw(t, "steps") {
+			next := live.DeepCopyObject().(*corev1.Pod)
+			for range rapid.IntRange(1, 3).Draw(t, "changes") {
+				drawn := name.Draw(t, "name")
+				switch rapid.IntRange(0, 6).Draw(t, "change") {
+				case 0:
+					next.Status.PodIPs = append(next.Status.PodIPs, corev1.PodIP{IP: drawn})
+				case 1:
+					next.Status.PodIPs = next.Status.PodIPs[:len(next.Status.PodIPs)/2]
+				case 2:
+					next.Spec.HostAliases = append(next.Spec.HostAliases, corev1.HostAlias{IP: drawn, Hostnames: []string{"a"}})
+				case 3:
+					next.OwnerReferences = append(next.OwnerReferences, metav1.OwnerReference{UID: types.UID(drawn), Name: "a", Kind: "A", APIVersion: "v1"})
+				case 4:
+					if len(next.OwnerReferences) > 0 {
+						next.OwnerReferences[0].UID = types.UID(drawn)
+					}
+				case 5:
+					next.OwnerReferences = next.OwnerReferences[len(next.OwnerReferences)/2:]
+				case 6:
+					next.Labels["x"] = drawn
+				}
+			}
+			manager := rapid.SampledFrom([]string{"kubelet", "controller", "kubectl"}).Draw(t, "manager")
+			want := theirs.UpdateNoErrors(live.DeepCopyObject(), next.DeepCopyObject(), manager)
+			got := m.UpdateNoErrors(live, next.DeepCopyObject(), manager)
+			sameOwnership(t, fmt.Sprintf("step %d", n), next, got, want)
+			live = got
+		}
+	})
+}
+
+// Reports of one kind are asked about once, whatever they say, whatever IP a pod has and who owns it: the first of a pod,
 // the next that changes the same of it, one that changes nothing.
 func TestAnUpdateIsAskedAboutOnce(t *testing.T) {
 	c := newContract(t)
@@ -345,8 +400,13 @@ func TestAnUpdateIsAskedAboutOnce(t *testing.T) {
 		func(p *corev1.Pod, i int) {
 			p.Status.Conditions = append([]corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}, p.Status.Conditions...)
 			p.Status.PodIP = fmt.Sprint("10.0.0.", i)
+			p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
 		},
 		func(*corev1.Pod, int) {},
+		func(p *corev1.Pod, i int) {
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: fmt.Sprint("fd00::", i)})
+		},
+		func(p *corev1.Pod, i int) { p.Status.PodIPs[0].IP = fmt.Sprint("10.0.1.", i) },
 		func(p *corev1.Pod, i int) { ready(p, corev1.ConditionTrue, ""); p.Labels["app"] = fmt.Sprint("web", i) },
 		func(p *corev1.Pod, i int) {
 			p.Status.Conditions, p.Labels["i"] = p.Status.Conditions[:1], fmt.Sprint(i)
@@ -359,6 +419,7 @@ func TestAnUpdateIsAskedAboutOnce(t *testing.T) {
 		}
 		pod := o.(*corev1.Pod)
 		pod.Name, pod.UID = fmt.Sprint("p", i), types.UID(fmt.Sprint("uid-", i))
+		pod.OwnerReferences[0].UID = types.UID(fmt.Sprintf("00000000-1111-2222-3333-%012d", i))
 		live := m.Create(pod, "controller")
 		upstream.calls = 0
 		for n, step := range steps {

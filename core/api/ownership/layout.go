@@ -22,6 +22,7 @@ type layout struct {
 	elem    *layout   // of a pointer, list or map
 	keys    []keyPath // of a list whose items have keys
 	sole    bool      // the list of owners, whose only uid is not of the shape
+	name    int       // of the list's key, where its values are replaced by numbers (see name)
 }
 
 type drawn struct {
@@ -180,6 +181,9 @@ func (b *layouts) list(l *layout, t reflect.Type, list *smd.List) {
 			l.keys = append(l.keys, keyPath{path})
 		}
 		l.draws, l.elem = keyed, b.of(item, list.ElementType)
+		if n := keyName(list.Keys); n > 0 && item.FieldByIndex(l.keys[0].index).Type.Kind() == reflect.String {
+			l.name = n
+		}
 	}
 }
 
@@ -211,13 +215,17 @@ type sketch struct {
 	bits uint
 	used uint
 	keys []string
-	// exact: the uid of the only owner is drawn, too.
+	// exact: the uid of the only owner is drawn, too, and values of keys that have names are replaced.
 	exact bool
+	names []name // those that were
 }
 
 var sketchPool = sync.Pool{New: func() any { return &sketch{} }}
 
-func (s *sketch) reset() { s.buf, s.bits, s.used = s.buf[:0], 0, 0 }
+func (s *sketch) reset() {
+	clear(s.names) // the strings are those of objects
+	s.buf, s.bits, s.used, s.names = s.buf[:0], 0, 0, s.names[:0]
+}
 
 func (s *sketch) bit(set bool) {
 	if set {
@@ -318,6 +326,12 @@ func (l *layout) addItems(s *sketch, v reflect.Value) bool {
 		item := v.Index(i)
 		for _, k := range l.keys {
 			key := item.FieldByIndex(k.index)
+			if s.exact && l.name > 0 {
+				if !s.name(l.name, key.String()) {
+					return false
+				}
+				continue
+			}
 			if sole && simpleUID(key.String()) {
 				s.bit(true)
 				continue

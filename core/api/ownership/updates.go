@@ -19,8 +19,8 @@ import (
 
 // What an update does to managed fields depends on which fields the two objects
 // have, on which of those that both have differ, on what was owned before, and on
-// who updates; not on values. Updates repeat even more than creates do (every
-// kubelet reports the same conditions, every lease is renewed), so what upstream's
+// who updates; not on values, but for which of some are the same (see name).
+// Updates repeat even more than creates do (every kubelet reports the same conditions, every lease is renewed), so what upstream's
 // code made of one is kept.
 
 // outcome is what an update made of managed fields.
@@ -29,7 +29,9 @@ type outcome []owned
 // owned is an entry of managed fields.
 type owned struct {
 	entry metav1.ManagedFieldsEntry // without its time
-	raw   []byte
+	// pieces of the encoded set; the name of such a number stands behind each but the last.
+	pieces [][]byte
+	names  []int
 	// from is the entry that has the time already; -1: it is the update's.
 	from int
 }
@@ -37,9 +39,47 @@ type owned struct {
 func (o outcome) size() int {
 	n := 0
 	for i := range o {
-		n += len(o[i].raw) + 200
+		n += 200
+		for _, p := range o[i].pieces {
+			n += len(p) + 40
+		}
 	}
 	return n
+}
+
+// text is the encoded set with the names of an update.
+func (o *owned) text(names []name) []byte {
+	if len(o.names) == 0 {
+		return o.pieces[0] // shared: nobody changes encoded fields in place
+	}
+	n := 0
+	for i, p := range o.pieces {
+		n += len(p)
+		if i < len(o.names) {
+			n += len(names[o.names[i]].value)
+		}
+	}
+	text := make([]byte, 0, n)
+	for i, p := range o.pieces {
+		text = append(text, p...)
+		if i < len(o.names) {
+			text = append(text, names[o.names[i]].value...)
+		}
+	}
+	return text
+}
+
+// take splits an encoded set; false: it has names that the update did not have.
+func (o *owned) take(encoded []byte, s *sketch) bool {
+	return split(bytes.Clone(encoded), func(piece []byte, key int, value string) bool {
+		o.pieces = append(o.pieces, piece)
+		if key == 0 {
+			return true
+		}
+		at := s.find(key, value)
+		o.names = append(o.names, at)
+		return at >= 0
+	})
 }
 
 // maxEntries are the most entries of an update that is remembered: upstream joins
@@ -51,6 +91,7 @@ type update struct {
 	m       *Manager
 	manager string
 	before  []metav1.ManagedFieldsEntry
+	drawn   *sketch
 	key     []byte
 }
 
@@ -62,7 +103,7 @@ func (m *Manager) known(s *sketch, a, b runtime.Object, manager string) (*update
 	if err1 != nil || err2 != nil || !utf8.ValidString(manager) || m.layout() == nil {
 		return nil, false
 	}
-	u := &update{m: m, manager: manager, before: live.GetManagedFields()}
+	u := &update{m: m, manager: manager, before: live.GetManagedFields(), drawn: s}
 	if given := next.GetManagedFields(); m.cfg.Subresource == "" && given != nil {
 		if !sameEntries(u.before, given) {
 			return nil, false // set by hand
@@ -91,8 +132,11 @@ func (m *Manager) known(s *sketch, a, b runtime.Object, manager string) (*update
 		for _, t := range []string{e.Manager, string(e.Operation), e.Subresource, e.FieldsType} {
 			s.text(t)
 		}
-		s.text(string(rawOf(e)))
+		if !s.fields(rawOf(e)) {
+			return nil, false
+		}
 	}
+	s.order()
 	u.key = s.buf
 	return u, len(s.buf) <= 2*maxSketch
 }
@@ -117,10 +161,11 @@ func (u *update) outcome() ([]metav1.ManagedFieldsEntry, bool) {
 		return nil, true
 	}
 	out := make([]metav1.ManagedFieldsEntry, len(seen))
-	for i, o := range seen {
+	for i := range seen {
+		o := &seen[i]
 		e := o.entry
 		e.FieldsV1 = &metav1.FieldsV1{}
-		e.FieldsV1.SetRawBytes(o.raw) // shared: nobody changes encoded fields in place
+		e.FieldsV1.SetRawBytes(o.text(u.drawn.names))
 		if o.from >= 0 {
 			e.Time = u.before[o.from].Time
 		} else {
@@ -148,7 +193,10 @@ func inOrder(p, q metav1.ManagedFieldsEntry) int {
 func (u *update) remember(made []metav1.ManagedFieldsEntry) {
 	out := make(outcome, 0, len(made))
 	for _, e := range made {
-		o := owned{entry: e, raw: bytes.Clone(rawOf(e)), from: -1}
+		o := owned{entry: e, from: -1}
+		if !o.take(rawOf(e), u.drawn) {
+			return
+		}
 		for i, was := range u.before {
 			if sameOwner(was, e) && was.Time == e.Time { // the very same: it was not touched
 				o.from = i
@@ -319,8 +367,11 @@ func (l *layout) sameKey(a, b reflect.Value) bool {
 func (l *layout) drawKey(s *sketch, item reflect.Value) bool {
 	for _, k := range l.keys {
 		v := item.FieldByIndex(k.index)
-		if v.IsZero() {
+		switch {
+		case v.IsZero():
 			return false
+		case l.name > 0:
+			return s.name(l.name, v.String())
 		}
 		s.value(v)
 	}

@@ -138,6 +138,7 @@ func (r *Registry) remove(ctx context.Context, req *Request, internal runtime.Ob
 		if revision, err = store.DeleteFenced(ctx, r.cfg.Store, at.Item.Key, at.Item.Revision, fences); err != nil {
 			return Result{}, r.reads.StoreError(err, "delete", req.Name)
 		}
+		r.set.written.Drop(at.Item.Key)
 		r.released(ctx, at.Item)
 	}
 	codec := r.res.Codec(req.Version)

@@ -34,6 +34,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
+	"github.com/wasmplane/wasmplane/core/registry/optimistic"
 	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/registry/servicenetwork"
 	"github.com/wasmplane/wasmplane/core/registry/turns"
@@ -88,6 +89,7 @@ type Set struct {
 	served   atomic.Pointer[served]
 	services *allocation.Allocator
 	turns    *turns.Turns
+	written  *optimistic.Written
 }
 
 // served is one state of the set, never changed once it is in place.
@@ -121,7 +123,7 @@ func New(cfg Config) (*Set, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Set{cfg: cfg, turns: turns.New()}
+	s := &Set{cfg: cfg, turns: turns.New(), written: optimistic.NewWritten()}
 	var err error
 	if s.services, err = allocation.New(allocation.Config{
 		Ranges: cfg.Services, Networks: servicenetwork.New(serviceCIDRs{s}, cfg.Services.Complete().CIDRs), Addresses: addresses{s},

@@ -19,7 +19,7 @@ import (
 func (r *Registry) onNewest(
 	ctx context.Context, key string, try func(context.Context, optimistic.Snapshot) (Result, error),
 ) (Result, error) {
-	return optimistic.Run(ctx, optimistic.Writes{Source: r.reads, Turns: r.set.turns}, key, try)
+	return optimistic.Run(ctx, optimistic.Writes{Source: r.reads, Turns: r.set.turns, Written: r.set.written}, key, try)
 }
 
 // existing is a copy of the current object's internal form that strategies may

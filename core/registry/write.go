@@ -457,6 +457,7 @@ func (w *write) store(ctx context.Context, obj *object.Object, old *watchcache.I
 		if err != nil {
 			return Result{}, err
 		}
+		w.r.set.written.Put(w.key, value, revision)
 	} else if expect == 0 {
 		if err := w.r.dryCreate(ctx, w.key); err != nil {
 			return Result{}, err

@@ -20,12 +20,12 @@ import (
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
 
-// Snapshot is the state that a write is going to replace: first what the cache has,
+// Snapshot is the state that a write is going to replace: first what the cache has, or this server wrote since,
 // which is nearly always right, and whatever the store has once that turned out to
 // be old.
 type Snapshot struct {
 	Item *watchcache.Item // nil = the object does not exist
-	// certain: Item comes from the store and not from the cache, so that what was
+	// certain: Item was read from the store for this write, so that what was
 	// decided on it stands.
 	certain bool
 }
@@ -62,8 +62,9 @@ type Source interface {
 
 // Writes of one resource.
 type Writes struct {
-	Source Source
-	Turns  *turns.Turns
+	Source  Source
+	Turns   *turns.Turns
+	Written *Written
 }
 
 // Run calls try on the newest state of key until it succeeds, or fails on a state
@@ -115,9 +116,13 @@ func Run[T any](ctx context.Context, w Writes, key string, try func(ctx context.
 	}
 }
 
-// first is what a write begins with.
+// first is what a write begins with: what the cache has, or what was written since.
 func (w Writes) first(ctx context.Context, key string) (Snapshot, error) {
 	if cached, ok := w.Source.Cached(key); ok {
+		if kv, newer := w.Written.after(key, cached.Revision); newer {
+			item, err := w.Source.Item(kv)
+			return Snapshot{Item: item}, err
+		}
 		return Snapshot{Item: cached}, nil
 	}
 	// Absence is not worth a guess: a client that has just created the object is right.
@@ -133,6 +138,7 @@ func (w Writes) newest(ctx context.Context, key string) (Snapshot, error) {
 // afterConflict is the state for the next try: the one that the conflict found, or
 // the store's where time has passed since, because the write has waited for its turn.
 func (w Writes) afterConflict(ctx context.Context, key string, c *store.ConflictError, t *turns.Turn) (Snapshot, error) {
+	w.Written.Drop(key) // somebody else has written it since
 	if waited := t.Take(ctx); waited {
 		return w.newest(ctx, key)
 	}

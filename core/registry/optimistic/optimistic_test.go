@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -73,7 +74,7 @@ func TestAnAnswerCountsOnTheNewestStateOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var seen []int64
 			from := c.from
-			result, err := optimistic.Run(t.Context(), optimistic.Writes{Source: &from, Turns: turns.New()}, "key",
+			result, err := optimistic.Run(t.Context(), optimistic.Writes{Source: &from, Turns: turns.New(), Written: optimistic.NewWritten()}, "key",
 				func(_ context.Context, at optimistic.Snapshot) (int64, error) {
 					seen = append(seen, at.Revision())
 					return at.Revision(), c.errs[len(seen)-1]
@@ -91,11 +92,78 @@ func TestAnAnswerCountsOnTheNewestStateOnly(t *testing.T) {
 	}
 }
 
+// TestAWriteBeginsWithWhatWasWritten: a write begins on what this server wrote, where the cache does not have it yet, and
+// only there; what somebody else wrote since, or deleted, it finds out.
+func TestAWriteBeginsWithWhatWasWritten(t *testing.T) {
+	refused := errors.New("refused")
+	for name, c := range map[string]struct {
+		from    source
+		written func(w *optimistic.Written)
+		errs    []error
+		seen    []int64
+		read    int
+		want    error
+	}{
+		"the cache is behind": {
+			source{cached: 3, stored: 5}, func(w *optimistic.Written) { w.Put("key", nil, 5) }, []error{nil}, []int64{5}, 0, nil,
+		},
+		"the cache is ahead": {
+			source{cached: 6, stored: 6}, func(w *optimistic.Written) { w.Put("key", nil, 5) }, []error{nil}, []int64{6}, 0, nil,
+		},
+		"refused, and it was the newest": {
+			source{cached: 3, stored: 5}, func(w *optimistic.Written) { w.Put("key", nil, 5) }, []error{refused}, []int64{5}, 1, refused,
+		},
+		"refused, and somebody else has written since": {
+			source{cached: 3, stored: 6}, func(w *optimistic.Written) { w.Put("key", nil, 5) }, []error{refused, nil}, []int64{5, 6}, 1, nil,
+		},
+		"somebody else has written since": {
+			source{cached: 3, stored: 6}, func(w *optimistic.Written) { w.Put("key", nil, 5) }, []error{conflict(6), nil}, []int64{5, 6}, 0, nil,
+		},
+		"somebody else has deleted it": {
+			source{cached: 3}, func(w *optimistic.Written) { w.Put("key", nil, 5) }, []error{conflict(0), refused}, []int64{5, 0}, 0, refused,
+		},
+		"deleted here": {
+			source{cached: 3}, func(w *optimistic.Written) { w.Put("key", nil, 5); w.Drop("key") }, []error{conflict(0), refused}, []int64{3, 0}, 0, refused,
+		},
+		"two writes that end in the other order": {
+			source{cached: 3, stored: 6}, func(w *optimistic.Written) { w.Put("key", nil, 6); w.Put("key", nil, 5) }, []error{nil}, []int64{6}, 0, nil,
+		},
+		"too large": {
+			source{cached: 3, stored: 5}, func(w *optimistic.Written) { w.Put("key", make([]byte, 1<<20), 5) }, []error{nil}, []int64{3}, 0, nil,
+		},
+		"many others since": {
+			source{cached: 3, stored: 5}, func(w *optimistic.Written) {
+				w.Put("key", nil, 5)
+				for i := range 1000 {
+					w.Put(strconv.Itoa(i), nil, 6)
+				}
+			}, []error{nil}, []int64{3}, 0, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var seen []int64
+			from, w := c.from, optimistic.NewWritten()
+			c.written(w)
+			_, err := optimistic.Run(t.Context(), optimistic.Writes{Source: &from, Turns: turns.New(), Written: w}, "key",
+				func(_ context.Context, at optimistic.Snapshot) (int64, error) {
+					seen = append(seen, at.Revision())
+					return at.Revision(), c.errs[len(seen)-1]
+				})
+			if !errors.Is(err, c.want) || err != nil && c.want == nil {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+			if !slices.Equal(seen, c.seen) || from.read != c.read {
+				t.Errorf("attempts on %v with %d reads of the store, want %v with %d", seen, from.read, c.seen, c.read)
+			}
+		})
+	}
+}
+
 // A write that always finds another state ends with its request.
 func TestAWriteEndsWithItsRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	attempts := 0
-	_, err := optimistic.Run(ctx, optimistic.Writes{Source: &source{cached: 1, stored: 2}, Turns: turns.New()}, "key",
+	_, err := optimistic.Run(ctx, optimistic.Writes{Source: &source{cached: 1, stored: 2}, Turns: turns.New(), Written: optimistic.NewWritten()}, "key",
 		func(context.Context, optimistic.Snapshot) (any, error) {
 			if attempts++; attempts == 3 {
 				cancel()

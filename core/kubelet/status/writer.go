@@ -134,9 +134,18 @@ func (w *Writer) Set(p *corev1.Pod, st *corev1.PodStatus) {
 		return
 	}
 	e.want = st
+	waits := p.DeletionTimestamp != nil && st.Phase != corev1.PodSucceeded && st.Phase != corev1.PodFailed
 	w.mu.Unlock()
+	if waits {
+		time.AfterFunc(linger, func() { w.queue(p.UID) })
+		return
+	}
 	w.queue(p.UID)
 }
+
+// linger is how long it waits to be written that containers of a pod which is being deleted have ended. As a rule the pod
+// has a moment later, which is written instead: a write less of the five that a deletion takes.
+const linger = 20 * time.Millisecond
 
 func (w *Writer) entry(p *corev1.Pod) *entry {
 	e := w.pods[p.UID]

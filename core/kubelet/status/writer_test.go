@@ -77,6 +77,52 @@ func TestWriter(t *testing.T) {
 	})
 }
 
+// A pod that is being deleted has one status written of two that come one right after the other, and both where time
+// passes between them; its deletion waits for no time.
+func TestTheEndOfAPodIsOneWrite(t *testing.T) {
+	for name, c := range map[string]struct {
+		between time.Duration
+		want    string
+	}{"at once": {time.Millisecond, "Failed delete"}, "later": {time.Second, "Running Failed delete"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", DeletionTimestamp: &metav1.Time{Time: time.Now()}}}
+				client := fake.NewSimpleClientset(p)
+				var story []string // of one write at a time
+				client.PrependReactor("*", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					if patch, ok := a.(clienttesting.PatchAction); ok {
+						_, phase, _ := strings.Cut(string(patch.GetPatch()), `"phase":"`)
+						phase, _, _ = strings.Cut(phase, `"`)
+						story = append(story, phase)
+						return false, nil, nil
+					}
+					story = append(story, a.GetVerb())
+					return false, nil, nil
+				})
+				w := status.NewWriter(client, slog.New(slog.DiscardHandler), 0)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { defer close(done); _ = w.Run(ctx) }()
+				w.Set(p, &corev1.PodStatus{Phase: corev1.PodRunning})
+				time.Sleep(c.between)
+				w.Set(p, &corev1.PodStatus{Phase: corev1.PodFailed})
+				before := time.Now()
+				if err := w.Delete(ctx, p); err != nil {
+					t.Error(err)
+				}
+				if waited := time.Since(before); waited > 0 {
+					t.Errorf("its deletion waited for %s", waited)
+				}
+				cancel()
+				<-done
+				if got := strings.Join(story, " "); got != c.want {
+					t.Errorf("written: %s; want %s", got, c.want)
+				}
+			})
+		})
+	}
+}
+
 // While the API is away nobody waits for it, and pods that can be written are.
 func TestNobodyWaitsForTheAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -107,7 +107,7 @@ func (sim *Simulation) add(ctx context.Context, name string, network *simulated.
 	if err != nil {
 		return err
 	}
-	held := objects.New(set, c.Options.Logger)
+	held := objects.NewUnmounted(set, c.Options.Logger)
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: name, Client: set, Engine: eng, Rounds: sim.turns, Events: sim.events.of(name),
 		Host:    simulated.NewHost(simulated.HostConfig{Name: name, Address: "127.0.0.1", Version: version.Get().GitVersion, Engine: eng}),

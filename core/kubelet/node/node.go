@@ -373,15 +373,20 @@ func (r *Registrar) newest() (node *corev1.Node, there bool) {
 
 // same leaves out the heartbeats.
 func same(a, b *corev1.NodeStatus) bool {
-	x, y := a.DeepCopy(), b.DeepCopy()
-	for _, st := range []*corev1.NodeStatus{x, y} {
-		sort.Slice(st.Conditions, func(i, j int) bool { return st.Conditions[i].Type < st.Conditions[j].Type })
-		for i := range st.Conditions {
-			st.Conditions[i].LastHeartbeatTime = metav1.Time{}
-		}
-		st.VolumesAttached, st.VolumesInUse = nil, nil
+	x, y := lasting(a), lasting(b)
+	return apiequality.Semantic.DeepEqual(&x, &y)
+}
+
+// lasting is what a status says but for its heartbeats and what others write. It shares all else with the status.
+func lasting(st *corev1.NodeStatus) corev1.NodeStatus {
+	l := *st
+	l.Conditions = slices.Clone(st.Conditions)
+	sort.Slice(l.Conditions, func(i, j int) bool { return l.Conditions[i].Type < l.Conditions[j].Type })
+	for i := range l.Conditions {
+		l.Conditions[i].LastHeartbeatTime = metav1.Time{}
 	}
-	return apiequality.Semantic.DeepEqual(x, y)
+	l.VolumesAttached, l.VolumesInUse = nil, nil
+	return l
 }
 
 func (r *Registrar) writeStatus(ctx context.Context, have *corev1.Node, st corev1.NodeStatus) (*corev1.Node, error) {

@@ -50,6 +50,8 @@ type Client interface {
 type Store struct {
 	client Client
 	log    *slog.Logger
+	// references of a pod that are held.
+	references func(*corev1.Pod) []Key
 	// changed is called for each pod that refers to an object that changed.
 	changed func(pod types.UID)
 
@@ -74,7 +76,15 @@ func New(client Client, log *slog.Logger) *Store {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Store{client: client, log: log, held: map[Key]*held{}, byPod: map[types.UID][]Key{}}
+	return &Store{client: client, log: log, references: References, held: map[Key]*held{}, byPod: map[types.UID][]Key{}}
+}
+
+// NewUnmounted is New for a node that mounts no volumes, so that it needs nothing that only these refer to: every pod has a
+// volume with the cluster's authority, and each node would watch that in each namespace.
+func NewUnmounted(client Client, log *slog.Logger) *Store {
+	s := New(client, log)
+	s.references = ofContainers
+	return s
 }
 
 // Changed sets whom to tell of pods whose objects changed; before Run.
@@ -82,7 +92,7 @@ func (s *Store) Changed(f func(pod types.UID)) { s.changed = f }
 
 // Follow watches what a pod refers to until Unfollow.
 func (s *Store) Follow(p *corev1.Pod) {
-	keys := References(p)
+	keys := s.references(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.byPod[p.UID]
@@ -326,16 +336,42 @@ func (k *sink) Resync() error { return nil }
 
 // References are the objects that a pod refers to.
 func References(p *corev1.Pod) []Key {
-	seen := map[Key]bool{}
-	var out []Key
-	add := func(kind Kind, name string) {
-		if k := (Key{kind, p.Namespace, name}); name != "" && !seen[k] {
-			seen[k] = true
-			out = append(out, k)
-		}
+	keys := keysOf(p)
+	keys.containers()
+	for i := range p.Spec.Volumes {
+		volumeReferences(&p.Spec.Volumes[i], keys.add)
 	}
+	return keys.all
+}
+
+// ofContainers are the objects that a pod refers to but by its volumes.
+func ofContainers(p *corev1.Pod) []Key {
+	keys := keysOf(p)
+	keys.containers()
+	return keys.all
+}
+
+// keys are being collected of a pod, each once.
+type keys struct {
+	pod  *corev1.Pod
+	seen map[Key]bool
+	all  []Key
+}
+
+func keysOf(p *corev1.Pod) *keys { return &keys{pod: p, seen: map[Key]bool{}} }
+
+func (c *keys) add(kind Kind, name string) {
+	if k := (Key{kind, c.pod.Namespace, name}); name != "" && !c.seen[k] {
+		c.seen[k] = true
+		c.all = append(c.all, k)
+	}
+}
+
+// containers adds what environments refer to, and the secrets that images are pulled with.
+func (c *keys) containers() {
+	p := c.pod
 	for _, s := range p.Spec.ImagePullSecrets {
-		add(Secret, s.Name)
+		c.add(Secret, s.Name)
 	}
 	containers := append(append([]corev1.Container{}, p.Spec.InitContainers...), p.Spec.Containers...)
 	for i := range p.Spec.EphemeralContainers {
@@ -344,10 +380,10 @@ func References(p *corev1.Pod) []Key {
 	for i := range containers {
 		for _, f := range containers[i].EnvFrom {
 			if f.ConfigMapRef != nil {
-				add(ConfigMap, f.ConfigMapRef.Name)
+				c.add(ConfigMap, f.ConfigMapRef.Name)
 			}
 			if f.SecretRef != nil {
-				add(Secret, f.SecretRef.Name)
+				c.add(Secret, f.SecretRef.Name)
 			}
 		}
 		for _, e := range containers[i].Env {
@@ -355,17 +391,13 @@ func References(p *corev1.Pod) []Key {
 				continue
 			}
 			if r := e.ValueFrom.ConfigMapKeyRef; r != nil {
-				add(ConfigMap, r.Name)
+				c.add(ConfigMap, r.Name)
 			}
 			if r := e.ValueFrom.SecretKeyRef; r != nil {
-				add(Secret, r.Name)
+				c.add(Secret, r.Name)
 			}
 		}
 	}
-	for i := range p.Spec.Volumes {
-		volumeReferences(&p.Spec.Volumes[i], add)
-	}
-	return out
 }
 
 func volumeReferences(v *corev1.Volume, add func(Kind, string)) {

@@ -4,6 +4,7 @@ package objects_test
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -47,6 +48,35 @@ func TestReferences(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%v", got)
 	}
+}
+
+// A node that mounts no volumes holds nothing for them.
+func TestUnmounted(t *testing.T) {
+	client := fake.NewSimpleClientset()
+	s := objects.NewUnmounted(client, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	s.Follow(aPod())
+	watched := func() (names []string) {
+		for _, a := range client.Actions() {
+			if w, ok := a.(clienttesting.WatchActionImpl); ok {
+				name, _ := w.GetWatchRestrictions().Fields.RequiresExactMatch("metadata.name")
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return slices.Compact(names)
+	}
+	want := []string{"env", "envfrom", "pull"}
+	for end := time.Now().Add(time.Minute); !slices.Equal(watched(), want) && time.Now().Before(end); {
+		runtime.Gosched()
+	}
+	if got := watched(); !slices.Equal(got, want) {
+		t.Errorf("watched are %v, want %v", got, want)
+	}
+	cancel()
+	<-done
 }
 
 func TestObjectsAreWatchedWhileAPodNeedsThem(t *testing.T) {

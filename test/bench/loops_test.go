@@ -5,6 +5,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +35,7 @@ func measureLoops(tb testing.TB, pods, jobs, nodes int) *report {
 	kube := c.kube()
 	awaitAccount(tb, kube, "default")
 	row := func(what, unit string, n int, work func(ctx context.Context) error, done func(ctx context.Context) (int, error)) {
+		counted := c.traffic()
 		before, err := cpuOf(c.pid())
 		if err != nil {
 			tb.Fatal(err)
@@ -60,6 +62,7 @@ func measureLoops(tb testing.TB, pods, jobs, nodes int) *report {
 		r.row(what, fmt.Sprint(n), short(took), short(after-before), short((after-before)/time.Duration(n)))
 		r.duration(unit, took)
 		awaitCalm(tb, c)
+		r.note("%s, each: %s", what, strings.Join(c.traffic().each(counted, n), "; "))
 	}
 	many := manyPods("many", pods)
 	row("a Deployment's pods, to all Running", "replicaset", pods, func(ctx context.Context) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	nodeutil "k8s.io/component-helpers/node/util"
 )
 
 // BenchmarkSimulated is 100 simulated nodes and 1,000 pods, as a user without rights.
@@ -73,21 +75,35 @@ func BenchmarkNodes(b *testing.B) {
 	}
 }
 
+// measureNodes starts nodes that have nothing to do, and leaves them alone for a while: their leases are renewed.
 func measureNodes(tb testing.TB, nodes int, settle time.Duration) *report {
-	r := newReport(fmt.Sprintf("%d simulated nodes without pods, without root", nodes), "nodes", "to ready", "RSS", "goroutines", "idle")
+	r := newReport(fmt.Sprintf("%d simulated nodes without pods, without root", nodes),
+		"nodes", "to ready", "CPU", "RSS", "goroutines", "idle", "peak RSS")
 	c := newCluster(tb, "--nodes", fmt.Sprintf("simulated:%d", nodes))
 	c.AsNobody = true
 	took := c.start()
-	before, err := cpuOf(c.pid())
+	kube := c.kube()
+	since(tb, time.Now(), func(ctx context.Context) error { return allReady(ctx, kube, nodes) })
+	used, err := cpuOf(c.pid())
+	c.endProfile()
+	r.note("until then, each: %s", strings.Join(c.traffic().each(nil, nodes), "; "))
+	awaitCalm(tb, c)
+	counted := c.traffic()
 	began := time.Now()
-	pause(tb.Context(), settle)
+	var before, after time.Duration
+	var failed error
+	c.profile(func() {
+		before, failed = cpuOf(c.pid())
+		pause(tb.Context(), settle)
+	})
 	idle := time.Since(began)
-	after, failed := cpuOf(c.pid())
-	m, unread := memoryOf(c.pid())
-	if err := errors.Join(err, failed, unread); err != nil {
+	after, unread := cpuOf(c.pid())
+	m, unknown := memoryOf(c.pid())
+	if err := errors.Join(err, failed, unread, unknown); err != nil {
 		tb.Fatal(err)
 	}
-	text, err := c.kube().CoreV1().RESTClient().Get().AbsPath("/debug/pprof/goroutine").Param("debug", "1").DoRaw(tb.Context())
+	r.note("then, each in %s: %s", short(idle), strings.Join(c.traffic().each(counted, nodes), "; "))
+	text, err := kube.CoreV1().RESTClient().Get().AbsPath("/debug/pprof/goroutine").Param("debug", "1").DoRaw(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -99,11 +115,31 @@ func measureNodes(tb testing.TB, nodes int, settle time.Duration) *report {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r.row(strconv.Itoa(nodes), short(took), mib(m.rss), strconv.Itoa(goroutines), percent(after-before, idle))
+	r.row(strconv.Itoa(nodes), short(took), short(used), mib(m.rss), strconv.Itoa(goroutines), percent(after-before, idle), mib(m.peak))
 	r.duration("start", took)
+	r.duration("cpu", used)
 	r.metric("MiB/rss", float64(m.rss)/(1<<20))
 	r.metric("goroutines", float64(goroutines))
 	return r
+}
+
+// allReady is nil where so many nodes are ready.
+func allReady(ctx context.Context, kube kubernetes.Interface, nodes int) error {
+	list, err := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return err
+	}
+	ready := 0
+	for i := range list.Items {
+		if _, c := nodeutil.GetNodeCondition(&list.Items[i].Status, corev1.NodeReady); c != nil && c.Status == corev1.ConditionTrue {
+			ready++
+		}
+	}
+	if ready < nodes {
+		pause(ctx, time.Second)
+		return fmt.Errorf("%d of %d nodes are ready", ready, nodes)
+	}
+	return nil
 }
 
 // runPods has ten Deployments make n pods, and answers how long it took until the

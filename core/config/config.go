@@ -974,6 +974,9 @@ func (m *NodeMode) UnmarshalYAML(n *yaml.Node) (err error) {
 	return nil
 }
 
+// maxSimulated is how many nodes one process simulates: each takes some 100 KB, and renews its lease every 10 s.
+const maxSimulated = 20_000
+
 // ParseNodeMode reads real, simulated:N or none.
 func ParseNodeMode(s string) (NodeMode, error) {
 	switch {
@@ -983,10 +986,10 @@ func ParseNodeMode(s string) (NodeMode, error) {
 		return NodeMode{}, nil
 	case strings.HasPrefix(s, "simulated:"):
 		n, err := strconv.Atoi(strings.TrimPrefix(s, "simulated:"))
-		if err == nil && n > 0 && n <= 10000 {
+		if err == nil && n > 0 && n <= maxSimulated {
 			return NodeMode{Simulated: n}, nil
 		}
-		return NodeMode{}, fmt.Errorf("expected simulated:N with N from 1 to 10000, found %q", s)
+		return NodeMode{}, fmt.Errorf("expected simulated:N with N from 1 to %d, found %q", maxSimulated, s)
 	}
 	return NodeMode{}, fmt.Errorf("expected real, simulated:N or none, found %q", s)
 }

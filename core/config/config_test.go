@@ -21,6 +21,7 @@ func TestWrongDocumentsNameFileLineFieldAndExpectation(t *testing.T) {
 		{"wrong duration in a map", head + "node:\n  evictionSoftGracePeriod: {memory.available: 90}\n", `c.yaml:4: node.evictionSoftGracePeriod: expected a duration such as 30s or 5m, found "90"`},
 		{"list expected", head + "store:\n  endpoints: http://x\n", `c.yaml:4: store.endpoints: expected a list, found "http://x"`},
 		{"node mode", head + "node:\n  mode: simulated\n", `c.yaml:4: node.mode: expected real, simulated:N or none, found "simulated"`},
+		{"many simulated nodes", head + "node:\n  mode: 'simulated:20001'\n", "c.yaml:4: node.mode: expected simulated:N with N from 1 to 20000, found \"simulated:20001\""},
 		{"no simulated nodes", head + "node:\n  mode: 'simulated:0'\n", "c.yaml:4: node.mode: expected simulated:N with N from 1"},
 		{"twice", head + "cluster: {}\ncluster: {}\n", "cluster"},
 		{"nested list", head + "node:\n  registries:\n  - host: a\n    mirror: b\n", "c.yaml:6: node.registries[0].mirror: unknown field"},

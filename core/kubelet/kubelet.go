@@ -289,7 +289,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 
 // join registers the node, and has its status and its lease kept until ctx ends.
 func (k *Kubelet) join(ctx context.Context, start func(string, func(context.Context) error)) error {
-	if err := k.node.Register(ctx); err != nil {
+	if err := k.node.Register(ctx, k.rounds); err != nil {
 		return err
 	}
 	if k.cfg.Feeds == nil {

@@ -201,23 +201,27 @@ func (r *Registrar) Local() *corev1.Node {
 	return r.local
 }
 
-// Register makes the node known, trying until it succeeds or ctx ends.
-func (r *Registrar) Register(ctx context.Context) error {
+// Register makes the node known, trying until it succeeds or ctx ends. Each try is a turn of rounds that are being done:
+// thousands of nodes that share them do not all ask at once, most to be told that there are too many.
+func (r *Registrar) Register(ctx context.Context, by *rounds.Rounds) error {
 	retry := run.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}
-	for {
+	registered := make(chan struct{})
+	turn := by.Add("kubelet: registration", 0, func(context.Context) time.Duration {
 		err := r.register(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+		switch {
+		case err == nil:
+			close(registered)
+			return rounds.Never
+		case ctx.Err() != nil:
+			return rounds.Never
 		}
 		wait := retry.Next()
 		r.cfg.Logger.WarnContext(ctx, "the node cannot be registered; trying again", "error", err, "retryIn", wait)
-		if !run.Sleep(ctx, wait) {
-			return ctx.Err()
-		}
-	}
+		return wait
+	})
+	defer turn.Stop()
+	run.Await(ctx, registered)
+	return ctx.Err()
 }
 
 func (r *Registrar) register(ctx context.Context) error {

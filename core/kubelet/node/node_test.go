@@ -5,11 +5,13 @@ package node_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +24,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/kubelet/rounds"
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -68,6 +71,64 @@ func registrar(t *testing.T, client *fake.Clientset, m *machine, change ...func(
 	return r
 }
 
+// register makes the node known in rounds of its own.
+func register(t *testing.T, r *node.Registrar) error {
+	t.Helper()
+	by := rounds.New(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = by.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	return r.Register(ctx, by)
+}
+
+// busy is a machine at which a look takes a second, and the first looks fail.
+type busy struct {
+	fail              atomic.Int64
+	looking, together atomic.Int64
+}
+
+// Facts of the machine.
+func (b *busy) Facts(context.Context) (*node.Facts, error) {
+	b.together.Store(max(b.together.Load(), b.looking.Add(1)))
+	defer b.looking.Add(-1)
+	time.Sleep(time.Second)
+	if b.fail.Add(-1) >= 0 {
+		return nil, errors.New("not yet")
+	}
+	return &node.Facts{}, nil
+}
+
+// Nodes that share rounds are registered a few at a time, and tried again where that fails.
+func TestManyNodesAreRegisteredInTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes, parallel = 100, 4
+		client := fake.NewSimpleClientset()
+		host := &busy{}
+		host.fail.Store(nodes / 2)
+		by := rounds.New(parallel)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { _ = by.Run(ctx) })
+		var registered atomic.Int64
+		for i := range nodes {
+			r := registrar(t, client, nil, func(c *node.Config) { c.Name, c.Host = fmt.Sprint("n", i), host })
+			all.Go(func() {
+				if r.Register(ctx, by) == nil {
+					registered.Add(1)
+				}
+			})
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if registered.Load() != nodes || host.together.Load() != parallel {
+			t.Errorf("%d of %d are registered, %d at a time, want %d", registered.Load(), nodes, host.together.Load(), parallel)
+		}
+		cancel()
+		all.Wait()
+	})
+}
+
 func statusWrites(c *fake.Clientset) int {
 	n := 0
 	for _, a := range c.Actions() {
@@ -100,7 +161,7 @@ func TestStatusIsWrittenWhenItChanges(t *testing.T) {
 			Info:      corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}, Pressure: map[corev1.NodeConditionType]string{},
 		}}
 		r := registrar(t, client, m)
-		if err := r.Register(t.Context()); err != nil {
+		if err := register(t, r); err != nil {
 			t.Fatal(err)
 		}
 		n, err := client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
@@ -150,7 +211,7 @@ func TestANodeThatSomebodyDeletesIsRegisteredAgain(t *testing.T) {
 		r := registrar(t, client, &machine{facts: node.Facts{Pressure: map[corev1.NodeConditionType]string{}}}, func(c *node.Config) {
 			c.Seen = func(name string) (*corev1.Node, error) { return nodes.Get(t.Context(), name, metav1.GetOptions{}) }
 		})
-		if err := r.Register(t.Context()); err != nil {
+		if err := register(t, r); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -175,7 +236,7 @@ func TestANodeThatWasThereKeepsWhatOthersSet(t *testing.T) {
 	old.Status.Conditions = []corev1.NodeCondition{{Type: "TheirCondition", Status: corev1.ConditionTrue}}
 	client := fake.NewSimpleClientset(old)
 	r := registrar(t, client, &machine{facts: node.Facts{Info: corev1.NodeSystemInfo{OperatingSystem: "linux"}}})
-	if err := r.Register(t.Context()); err != nil {
+	if err := register(t, r); err != nil {
 		t.Fatal(err)
 	}
 	n, err := client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
@@ -224,7 +285,7 @@ func TestHandlersAreReported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Register(t.Context()); err != nil {
+		if err := register(t, r); err != nil {
 			t.Fatal(err)
 		}
 		got, err := client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
@@ -295,7 +356,7 @@ func TestExtendedResourcesOfOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := r.Register(t.Context()); err != nil {
+		if err := register(t, r); err != nil {
 			t.Fatal(err)
 		}
 		want("registered", "cpu=4 example.com/former=0 example.com/gadget=2")
@@ -346,7 +407,7 @@ func TestANodeThatIsNotWell(t *testing.T) {
 	} {
 		unwell = c.unwell
 		r.RuntimeFailed(c.runtime)
-		if err := r.Register(t.Context()); err != nil {
+		if err := register(t, r); err != nil {
 			t.Fatal(err)
 		}
 		got := condition(t, client, corev1.NodeReady)

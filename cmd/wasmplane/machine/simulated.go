@@ -43,8 +43,12 @@ type Simulation struct {
 	measured *podmetrics.Metrics
 }
 
-// atOnce bounds what simulated nodes do at a time beside their pods: leases, statuses.
-const atOnce = 8
+// atOnce bounds what simulated nodes do at a time beside their pods: registrations, statuses.
+const atOnce = 32
+
+// leasesAtOnce bounds how many leases are renewed at a time. All of them have to be every 10 s, also where a busy
+// server takes a quarter of a second for each: nodes that are not in time are taken to be silent, which makes more work.
+func leasesAtOnce(nodes int) int { return max(atOnce, nodes/25) }
 
 // Simulate makes n simulated nodes, whose server's certificate is of authority.
 func Simulate(ctx context.Context, local process.Local, authority *pki.Authority, n int) (*Simulation, error) {
@@ -57,7 +61,7 @@ func Simulate(ctx context.Context, local process.Local, authority *pki.Authority
 		return nil, err
 	}
 	sim := &Simulation{
-		local: local, keep: lease.NewKeeper(lease.Config{Logger: local.Options.Logger, Parallel: atOnce}), turns: rounds.New(atOnce),
+		local: local, keep: lease.NewKeeper(lease.Config{Logger: local.Options.Logger, Parallel: leasesAtOnce(n)}), turns: rounds.New(atOnce),
 		events: newRecorded(ctx), ready: make(chan struct{}), measured: podmetrics.New(),
 	}
 	if sim.feeds, err = feeds.New(set.Kube, ""); err != nil {

@@ -123,10 +123,12 @@ func TestAWriteBeginsWithWhatWasWritten(t *testing.T) {
 			source{cached: 3}, func(w *optimistic.Written) { w.Put("key", nil, 5) }, []error{conflict(0), refused}, []int64{5, 0}, 0, refused,
 		},
 		"deleted here": {
-			source{cached: 3}, func(w *optimistic.Written) { w.Put("key", nil, 5); w.Drop("key") }, []error{conflict(0), refused}, []int64{3, 0}, 0, refused,
+			source{cached: 3}, func(w *optimistic.Written) { w.Put("key", nil, 5); w.Drop("key") },
+			[]error{conflict(0), refused}, []int64{3, 0}, 0, refused,
 		},
 		"two writes that end in the other order": {
-			source{cached: 3, stored: 6}, func(w *optimistic.Written) { w.Put("key", nil, 6); w.Put("key", nil, 5) }, []error{nil}, []int64{6}, 0, nil,
+			source{cached: 3, stored: 6}, func(w *optimistic.Written) { w.Put("key", nil, 6); w.Put("key", nil, 5) },
+			[]error{nil}, []int64{6}, 0, nil,
 		},
 		"too large": {
 			source{cached: 3, stored: 5}, func(w *optimistic.Written) { w.Put("key", make([]byte, 1<<20), 5) }, []error{nil}, []int64{3}, 0, nil,
@@ -163,7 +165,8 @@ func TestAWriteBeginsWithWhatWasWritten(t *testing.T) {
 func TestAWriteEndsWithItsRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	attempts := 0
-	_, err := optimistic.Run(ctx, optimistic.Writes{Source: &source{cached: 1, stored: 2}, Turns: turns.New(), Written: optimistic.NewWritten()}, "key",
+	writes := optimistic.Writes{Source: &source{cached: 1, stored: 2}, Turns: turns.New(), Written: optimistic.NewWritten()}
+	_, err := optimistic.Run(ctx, writes, "key",
 		func(context.Context, optimistic.Snapshot) (any, error) {
 			if attempts++; attempts == 3 {
 				cancel()

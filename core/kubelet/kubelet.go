@@ -22,6 +22,7 @@ import (
 	"time"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/types"
 	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -121,8 +122,11 @@ type Config struct {
 	Images pull.Limits
 	// ParallelPulls bounds pulls of images (5 if zero).
 	ParallelPulls int
-	Logger        *slog.Logger
-	Tracer        oteltrace.Tracer
+	// ParallelSandboxes bounds the sandboxes that are made at the same time (zero: there is no bound). Many at once take each other
+	// the processor, until steps of all of them take too long and are given up.
+	ParallelSandboxes int
+	Logger            *slog.Logger
+	Tracer            oteltrace.Tracer
 }
 
 func (c *Config) check() error {
@@ -195,6 +199,9 @@ func New(cfg Config) (*Kubelet, error) {
 		},
 		leases: cfg.Leases, rounds: cfg.Rounds, ready: make(chan struct{}), joined: make(chan struct{}), workers: map[types.UID]*worker{},
 		static: newStatics(),
+	}
+	if cfg.ParallelSandboxes > 0 {
+		k.turns = semaphore.NewWeighted(int64(cfg.ParallelSandboxes))
 	}
 	k.View = hostview.View{Host: cfg.Host, Log: k.log}
 	k.left = &leftover.Finder{

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
@@ -213,6 +216,49 @@ func TestPodsRunOnSimulatedNodes(t *testing.T) {
 	n, err := w.client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
 	if err != nil || n.Status.Capacity.Pods().Value() != 110 {
 		t.Errorf("node %+v, %v", n, err)
+	}
+}
+
+// crowded counts the sandboxes that are being made, all of which wait for a word.
+type crowded struct {
+	*simulated.Engine
+	goOn      chan struct{}
+	now, most atomic.Int32
+}
+
+func (c *crowded) RunSandbox(ctx context.Context, cfg *cri.PodSandboxConfig, handler string) (string, error) {
+	n := c.now.Add(1)
+	for m := c.most.Load(); n > m && !c.most.CompareAndSwap(m, n); m = c.most.Load() {
+	}
+	<-c.goOn
+	defer c.now.Add(-1)
+	return c.Engine.RunSandbox(ctx, cfg, handler)
+}
+
+// TestManyPodsAreStartedInTurns: as many at a time as the node is configured for, and each of them runs in the end.
+func TestManyPodsAreStartedInTurns(t *testing.T) {
+	const pods, bound = 24, 3
+	w := newWorld(t)
+	w.start()
+	e := &crowded{Engine: w.engine(), goOn: make(chan struct{})}
+	w.node("n1", e.Engine, func(c *kubelet.Config) { c.Engine, c.ParallelSandboxes = e, bound })
+	for i := range pods {
+		w.create("n1", fmt.Sprintf("pod-%d", i))
+	}
+	for i := range pods { // all want a sandbox
+		w.until(fmt.Sprintf("pod-%d", i), "seen", func(p *corev1.Pod) bool { return p.Status.StartTime != nil })
+	}
+	high := int32(2_000_000_000)
+	w.create("n1", "critical", func(p *corev1.Pod) { p.Spec.Priority = &high })
+	for e.now.Load() <= bound { // it does not wait
+		runtime.Gosched()
+	}
+	close(e.goOn)
+	for i := range pods {
+		w.until(fmt.Sprintf("pod-%d", i), "running", running)
+	}
+	if n := e.most.Load(); n != bound+1 {
+		t.Errorf("%d sandboxes were made at the same time, with a bound of %d and a critical one", n, bound)
 	}
 }
 

@@ -6,9 +6,11 @@ import (
 	"context"
 	"log/slog"
 
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/evict"
 	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
 	"github.com/wasmplane/wasmplane/core/kubelet/fit"
 	"github.com/wasmplane/wasmplane/core/kubelet/fromcri"
@@ -35,6 +37,17 @@ type parts struct {
 	node    *node.Registrar
 	runtime string // its name
 	tasks   run.Tasks
+	turns   *semaphore.Weighted // of sandboxes that are made; nil = as many at a time as come
+}
+
+// turn waits until an action for a pod may begin; first come, first served, and critical pods at once. The caller calls done after
+// it. Only sandboxes take turns: what follows comes in their pace, and a container's creation may wait for long, for what its
+// pod's owner has made (a module that is compiled), for which no other pod should wait.
+func (k *parts) turn(ctx context.Context, p *corev1.Pod, a pod.Action) (done func(), err error) {
+	if _, sandbox := a.(pod.StartSandbox); !sandbox || k.turns == nil || evict.Critical(p) {
+		return func() {}, nil
+	}
+	return func() { k.turns.Release(1) }, k.turns.Acquire(ctx, 1)
 }
 
 func (k *parts) cluster() spec.Cluster {

@@ -158,14 +158,17 @@ func (w *worker) act(ctx context.Context, a pod.Action) {
 	case pod.Forget:
 		return
 	}
-	actx, cancel := ctx, context.CancelFunc(func() {})
+	begin := func() (context.Context, context.CancelFunc) { return ctx, func() {} }
 	switch a.(type) {
 	case pod.StartSandbox, pod.Create, pod.Start:
 		// Not given up halfway, when the kubelet stops: the runtime would be left
 		// with a process that it does not know to run.
-		actx, cancel = context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
+		begin = func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
+		}
 	case pod.Pull, pod.PostStart, pod.Mount:
-		actx, cancel = context.WithCancel(ctx)
+		actx, cancel := context.WithCancel(ctx)
+		begin = func() (context.Context, context.CancelFunc) { return actx, cancel }
 		w.mu.Lock()
 		w.cancels[a] = cancel
 		w.mu.Unlock()
@@ -176,10 +179,16 @@ func (w *worker) act(ctx context.Context, a pod.Action) {
 		view = w.machine.Granted()
 	}
 	w.tasks.Go("kubelet: action for a pod", func() {
+		release, err := w.turn(ctx, view, a)
+		if err != nil {
+			return // the kubelet stops before it has begun
+		}
 		began := time.Now()
+		actx, cancel := begin()
 		done := w.execute(actx, view, a)
 		w.measured.Done(a, view, began, done)
 		cancel()
+		release()
 		w.mu.Lock()
 		delete(w.cancels, a)
 		w.mu.Unlock()

@@ -139,7 +139,7 @@ func hello(name string) *corev1.Pod {
 // run creates n pods at the same time, and answers for each the time to Running
 // and for all the time to the last one. They are gone when it returns.
 func (p *podTimer) run(n int) (times, time.Duration) {
-	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience*time.Duration(1+n/200))
 	defer cancel()
 	pods := p.kube.CoreV1().Pods(p.namespace)
 	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "app=bench"})

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -323,8 +324,9 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port(), Fresh: devices.Fresh(), Unwell: down.Unwell},
 		ReservedTCPPorts: ReservedPorts(c, door.Port()), ReservedUDPPorts: c.Node.ReservedUDPHostPorts,
 		ClusterDNS: texts(DNSAddresses(c)[:1]), ClusterDomain: c.Cluster.Domain, HostResolv: spec.ReadResolv("/etc/resolv.conf"),
-		SeccompRoot: filepath.Join(kubeletRoot(n.component.Options), "seccomp"),
-		Images:      imagesKept(c.Node), Logger: n.component.Options.Logger, Tracer: n.component.Tracer,
+		SeccompRoot:       filepath.Join(kubeletRoot(n.component.Options), "seccomp"),
+		ParallelSandboxes: max(8, 4*goruntime.GOMAXPROCS(0)),
+		Images:            imagesKept(c.Node), Logger: n.component.Options.Logger, Tracer: n.component.Tracer,
 	})
 	if err != nil {
 		return err

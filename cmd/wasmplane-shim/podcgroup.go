@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/cgroups/v3/cgroup1"
@@ -64,7 +65,8 @@ func newCgroup(path string, res *specs.LinuxResources) (podCgroup, error) {
 	}
 	// There is no device in a cell. Should one come to be there, it cannot be opened.
 	limits.Devices = []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
-	made, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{HugepageLimits: limits.HugepageLimits})
+	made, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{HugepageLimits: limits.HugepageLimits},
+		cgroup1.WithHierarchy(controllers))
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +88,7 @@ func loadCgroup(path string) (podCgroup, error) {
 		}
 		return unifiedCgroup{path, found}, nil
 	}
-	found, err := cgroup1.Load(cgroup1.StaticPath(path))
+	found, err := cgroup1.Load(cgroup1.StaticPath(path), cgroup1.WithHierarchy(controllers))
 	if errors.Is(err, cgroup1.ErrCgroupDeleted) {
 		return nil, nil //nolint:nilnil // as its comment says
 	}
@@ -166,6 +168,23 @@ func (c unifiedCgroup) unified(res *specs.LinuxResources) error {
 	return nil
 }
 
+// controllers are those of version 1 that the node has. They are looked for once: that reads all mounts of the node, of which each pod
+// has some.
+var controllers = sync.OnceValues(cgroup1.Default)
+
+// measuredControllers are the ones of which CRI makes statistics.
+func measuredControllers() ([]cgroup1.Subsystem, error) {
+	all, err := controllers()
+	var out []cgroup1.Subsystem
+	for _, s := range all {
+		switch s.Name() {
+		case cgroup1.Cpu, cgroup1.Cpuacct, cgroup1.Memory, cgroup1.Pids:
+			out = append(out, s)
+		}
+	}
+	return out, err
+}
+
 // legacyCgroup is one of version 1: a directory for each controller, and one of version 2 without limits where the machine has that beside.
 type legacyCgroup struct {
 	path  string
@@ -195,7 +214,13 @@ func (c legacyCgroup) join() error {
 // keep this one waiting, and under a small limit of memory it could not begin it.
 func (c legacyCgroup) begin() error { return c.c.Update(c.first) }
 
-func (c legacyCgroup) stat() (any, error) { return c.c.Stat(cgroup1.IgnoreNotExist) }
+func (c legacyCgroup) stat() (any, error) {
+	measured, err := cgroup1.Load(cgroup1.StaticPath(c.path), cgroup1.WithHierarchy(measuredControllers))
+	if err != nil {
+		return nil, err
+	}
+	return measured.Stat(cgroup1.IgnoreNotExist)
+}
 
 func (c legacyCgroup) outOfMemory() bool {
 	return killedForMemory(filepath.Join(cgroupTop, string(cgroup1.Memory), c.path), "memory.oom_control")

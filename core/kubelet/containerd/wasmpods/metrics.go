@@ -5,6 +5,8 @@ package wasmpods
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/containerd/cgroups/v3"
@@ -36,6 +38,15 @@ func (c *controller) Metrics(_ context.Context, id string) (*types.Metric, error
 	return &types.Metric{Timestamp: timestamppb.New(time.Now()), ID: id, Data: data}, nil
 }
 
+// measured are the controllers of which CRI makes statistics. They are looked for once: that reads all mounts of the node, of which
+// each pod has some.
+var measured = sync.OnceValues(func() ([]cgroup1.Subsystem, error) {
+	all, err := cgroup1.Default()
+	return slices.DeleteFunc(all, func(s cgroup1.Subsystem) bool {
+		return s.Name() != cgroup1.Cpu && s.Name() != cgroup1.Cpuacct && s.Name() != cgroup1.Memory && s.Name() != cgroup1.Pids
+	}), err
+})
+
 // cgroupUse is in the form of the machine's version of cgroups.
 func cgroupUse(path string) (any, error) {
 	if cgroups.Mode() == cgroups.Unified {
@@ -45,7 +56,7 @@ func cgroupUse(path string) (any, error) {
 		}
 		return group.StatFiltered(cgroup2.StatCPU | cgroup2.StatMemory)
 	}
-	group, err := cgroup1.Load(cgroup1.StaticPath(path))
+	group, err := cgroup1.Load(cgroup1.StaticPath(path), cgroup1.WithHierarchy(measured))
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/run/confine"
 	"github.com/wasmplane/wasmplane/plugins/fuel"
 	wasmformat "github.com/wasmplane/wasmplane/plugins/fuel/wasm"
 	"github.com/wasmplane/wasmplane/plugins/rego"
@@ -104,18 +103,12 @@ func NewChild(l Limits) (*Child, error) {
 	if !prepared.Load() {
 		return nil, ErrUnprepared
 	}
-	program, err := os.Executable()
+	program, err := confine.Program()
 	if err != nil {
 		return nil, fmt.Errorf("find the program to compile plugins with: %w", err)
 	}
-	// A name by which the file is found also when it has been replaced meanwhile.
-	if _, err := os.Stat(selfProgram); err == nil {
-		program = selfProgram
-	}
 	return &Child{limits: l.WithDefaults(), program: program}, nil
 }
-
-const selfProgram = "/proc/self/exe"
 
 // Usage is what a child used.
 type Usage struct {
@@ -202,20 +195,15 @@ func (c *Child) run(ctx context.Context, p *child) error {
 
 // start runs one child to its end.
 func (c *Child) start(ctx context.Context, p *child, private bool) (started bool, err error) {
-	scratch := os.TempDir()
-	if !private {
-		if scratch, err = os.MkdirTemp("", "wasmplane-compile-"); err != nil {
-			return true, fmt.Errorf("make a directory to compile in: %w", err)
-		}
-		defer func() { _ = os.RemoveAll(scratch) }()
-		if os.Geteuid() == 0 {
-			if err := os.Chown(scratch, nobody, nobody); err != nil {
-				return true, fmt.Errorf("hand the directory to compile in over: %w", err)
-			}
-		}
+	scratch, remove, err := confine.Scratch(private)
+	if err != nil {
+		return true, err
 	}
+	defer remove()
 	encoded, err := json.Marshal(role{
-		Memory: p.limits.Memory, CPU: int64(p.limits.CPU / time.Second), Scratch: scratch, Private: private,
+		Bounds: confine.Bounds{
+			Memory: p.limits.Memory, CPU: int64(p.limits.CPU / time.Second), File: codeLimit, Scratch: scratch, Private: private,
+		},
 		Test: c.test,
 	})
 	if err != nil {
@@ -225,23 +213,8 @@ func (c *Child) start(ctx context.Context, p *child, private bool) (started bool
 	cmd.Args = []string{"wasmplane-compiler"}
 	cmd.Env = []string{roleVariable + "=" + string(encoded), "GOMAXPROCS=2"}
 	cmd.Dir = "/"
-	cmd.SysProcAttr = attributes(private)
+	cmd.SysProcAttr = confine.Attributes(private)
 	return p.run(ctx, cmd)
-}
-
-// attributes: the child dies with the thread that made it, and is in nobody's process group.
-func attributes(private bool) *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if !private {
-		return a
-	}
-	a.Cloneflags = unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
-	if os.Geteuid() != 0 {
-		a.Cloneflags |= unix.CLONE_NEWUSER
-		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
-		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
-	}
-	return a
 }
 
 // child is one compilation in a process of its own.
@@ -288,10 +261,6 @@ func (p *child) pace(ctx context.Context, process *os.Process) {
 	p.end(exceeded("time", "it took longer than %s", p.limits.Deadline))
 }
 
-// dying is how long a killed child is waited for. It holds nothing that others need; one
-// that hangs in the kernel for longer is left to it.
-const dying = 5 * time.Second
-
 // run starts the process, speaks with it, and ends it when ctx ends. It says whether the
 // process could be started at all.
 func (p *child) run(ctx context.Context, cmd *exec.Cmd) (started bool, err error) {
@@ -304,17 +273,17 @@ func (p *child) run(ctx context.Context, cmd *exec.Cmd) (started bool, err error
 	if err := writeHeader(header, p.request); err != nil {
 		return true, errors.Join(err, answers.Close())
 	}
-	last := &head{}
+	last := &confine.Head{}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.MultiReader(header, bytes.NewReader(p.wasm)), answers, last
-	cmd.WaitDelay = dying
-	ended, err := launch(cmd)
+	cmd.WaitDelay = confine.Dying
+	ended, err := confine.Launch(cmd)
 	_ = answers.Close() // the child's now
 	if err != nil {
-		return !unavailable(err), fmt.Errorf("start the compiler's process: %w", err)
+		return !confine.Unavailable(err), fmt.Errorf("start the compiler's process: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() {
 		_ = cmd.Process.Kill()
-		_ = out.SetReadDeadline(time.Now().Add(dying))
+		_ = out.SetReadDeadline(time.Now().Add(confine.Dying))
 	})
 	defer stop()
 	pacing, done := context.WithCancel(ctx)
@@ -328,7 +297,7 @@ func (p *child) run(ctx context.Context, cmd *exec.Cmd) (started bool, err error
 	}
 	select {
 	case <-ended:
-	case <-time.After(dying):
+	case <-time.After(confine.Dying):
 		return true, errors.New("the compiler's process could not be ended")
 	}
 	p.usage.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
@@ -347,29 +316,6 @@ func (p *child) run(ctx context.Context, cmd *exec.Cmd) (started bool, err error
 		return true, errors.New(rep.Error)
 	}
 	return true, p.judge(rep)
-}
-
-// launch starts a command on a thread that lives as long as the command does, as the
-// command dies with the thread that started it. The channel is closed when it has ended.
-func launch(cmd *exec.Cmd) (<-chan struct{}, error) {
-	begun, ended := make(chan error, 1), make(chan struct{})
-	run.Go("compiler: thread of a child", func() error {
-		defer close(ended)
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		begun <- err
-		if err == nil {
-			_ = cmd.Wait() // its state tells more than the error
-		}
-		return nil
-	})
-	return ended, <-begun
-}
-
-// unavailable says that name spaces cannot be had here.
-func unavailable(err error) bool {
-	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EACCES)
 }
 
 // read takes the reply, which is believed only as far as it is bounded.
@@ -442,14 +388,3 @@ func (p *child) diagnose(failure error, state *os.ProcessState, last string) err
 	}
 	return fmt.Errorf("the compiler crashed on this module (%s, %w): %s", state, failure, first)
 }
-
-// head keeps the first bytes of what is written to it.
-type head struct{ kept []byte }
-
-func (h *head) Write(b []byte) (int, error) {
-	const most = 4 << 10
-	h.kept = append(h.kept, b[:min(len(b), most-len(h.kept))]...)
-	return len(b), nil
-}
-
-func (h *head) String() string { return string(h.kept) }

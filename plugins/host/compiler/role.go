@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wasmplane/wasmplane/core/run/confine"
 	wasmformat "github.com/wasmplane/wasmplane/plugins/fuel/wasm"
 	"github.com/wasmplane/wasmplane/plugins/rego"
 )
@@ -30,12 +31,9 @@ const roleVariable = "WASMPLANE_COMPILER_ROLE"
 
 // role is what the parent tells the child, as JSON in roleVariable.
 type role struct {
-	Memory  int64    // bytes of address space that it may take besides what it begins with
-	CPU     int64    // seconds
-	Scratch string   // where the engine writes; with Private, where a file system of its own is put
-	Private bool     // it has name spaces of its own, and may mount
-	status  *os.File // what the kernel says of this process; out of reach later
-	Test    string   // for tests of the bounds: something else to do than to compile
+	confine.Bounds          // the engine writes to Scratch
+	status         *os.File // what the kernel says of this process
+	Test           string   // for tests of the bounds: something else to do than to compile
 }
 
 // request is what the parent asks, as JSON in front of the module, or of a policy in Rego.
@@ -90,7 +88,8 @@ func runRole(ctx context.Context, encoded string) error {
 	if err := json.Unmarshal([]byte(encoded), &r); err != nil {
 		return fmt.Errorf("read the role from %s: %w", roleVariable, err)
 	}
-	if err := confine(&r); err != nil {
+	var err error
+	if r.Scratch, r.status, err = r.Enter(); err != nil {
 		return err
 	}
 	debug.SetMemoryLimit(r.Memory * 3 / 4)
@@ -180,6 +179,9 @@ func processorTime() time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// codeLimit is how many bytes of code a module may become.
+const codeLimit = 64 << 20
 
 // headerLimit bounds the JSON that either side reads.
 const headerLimit = 64 << 10

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compiler
+package confine
 
 import "golang.org/x/sys/unix"
 

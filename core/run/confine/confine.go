@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compiler
+// Package confine is for children that read what nobody trusts: modules to compile, charts to
+// render. A child is this very binary in another role. Before it reads a byte it gives up, by
+// Enter, everything that it does not need: user, capabilities, network, files, most system calls;
+// and it takes limits that the kernel enforces: address space, processor time, size of
+// files, descriptors. What it may still do is to read its standard input, to compute, and to write
+// its standard output.
+//
+// The parent starts it by Run, or by the parts of it. The child is killed when its time is over, and when the
+// parent dies. Where the kernel gives no name spaces, the child has the other bounds, and those of nobody.
+package confine
 
 import (
 	"errors"
@@ -16,35 +25,50 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of the child that no module needs to know.
+// Bounds of a child. The kernel enforces them.
+type Bounds struct {
+	Memory  int64  // bytes of address space that it may take besides what it begins with
+	CPU     int64  // seconds of processor time
+	File    int64  // bytes of a file that it writes
+	Scratch string // where it may write; with Private, where a file system of its own is put
+	Private bool   // it has name spaces of its own, and may mount
+}
+
 const (
-	codeLimit  = 64 << 20 // bytes of compiled code
 	openFiles  = 32
 	nobody     = 65534
-	niceness   = 5 // compiling gives way to serving
+	niceness   = 5 // it gives way to serving
 	memoryFile = "/proc/self/statm"
 )
 
-// confine takes from this process what it does not need to compile. Nothing
-// hostile has been read yet. The order matters: what needs rights comes first.
-func confine(r *role) error {
+// Enter takes from this process what it does not need. Nothing hostile has been read yet.
+// It says where it may write from now on, and gives what the kernel says of this process,
+// which is out of reach later; nil where it cannot be had. The order matters: what needs rights comes first.
+func (b Bounds) Enter() (scratch string, status *os.File, err error) {
 	closeInherited()
-	r.status, _ = os.Open("/proc/self/status") // for reports; without it they lack a number
+	status, _ = os.Open("/proc/self/status") // for reports; without it they lack a number
+	scratch, err = b.enter()
+	return scratch, status, err
+}
+
+func (b Bounds) enter() (scratch string, err error) {
+	scratch = b.Scratch
 	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil {
-		return fmt.Errorf("give way to the server: %w", err)
+		return "", fmt.Errorf("give way to the server: %w", err)
 	}
-	if err := limit(r); err != nil {
-		return err
+	if err := b.limit(); err != nil {
+		return "", err
 	}
-	if r.Private {
-		if err := enterScratch(r); err != nil {
-			return err
+	if b.Private {
+		if err := b.enterScratch(); err != nil {
+			return "", err
 		}
+		scratch = "/"
 	}
 	if err := dropRights(); err != nil {
-		return err
+		return "", err
 	}
-	return filterCalls()
+	return scratch, filterCalls()
 }
 
 // closeInherited closes what a library may have left open in the server without the
@@ -68,7 +92,7 @@ func closeInherited() {
 }
 
 // limit has the kernel bound this process.
-func limit(r *role) error {
+func (b Bounds) limit() error {
 	size, err := addressSpace()
 	if err != nil {
 		return err
@@ -78,15 +102,15 @@ func limit(r *role) error {
 		which int
 		value uint64
 	}{
-		{"address space", unix.RLIMIT_AS, size + uint64(r.Memory)},
-		{"processor time", unix.RLIMIT_CPU, uint64(r.CPU)},
-		{"size of files", unix.RLIMIT_FSIZE, codeLimit},
+		{"address space", unix.RLIMIT_AS, size + uint64(b.Memory)},
+		{"processor time", unix.RLIMIT_CPU, uint64(b.CPU)},
+		{"size of files", unix.RLIMIT_FSIZE, uint64(b.File)},
 		{"open files", unix.RLIMIT_NOFILE, openFiles},
 		{"core dumps", unix.RLIMIT_CORE, 0},
 		{"locked memory", unix.RLIMIT_MEMLOCK, 0},
 	} {
 		if err := unix.Setrlimit(l.which, &unix.Rlimit{Cur: l.value, Max: l.value}); err != nil {
-			return fmt.Errorf("bound the compiler's %s: %w", l.what, err)
+			return fmt.Errorf("bound the process's %s: %w", l.what, err)
 		}
 	}
 	return nil
@@ -107,18 +131,17 @@ func addressSpace() (uint64, error) {
 }
 
 // enterScratch makes a small file system in memory the only one that there is.
-func enterScratch(r *role) error {
+func (b Bounds) enterScratch() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep mounts to itself: %w", err)
 	}
-	size := "mode=0777,size=" + strconv.Itoa(codeLimit+1<<20)
-	if err := unix.Mount("tmpfs", r.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, size); err != nil {
+	size := "mode=0777,size=" + strconv.FormatInt(b.File+1<<20, 10)
+	if err := unix.Mount("tmpfs", b.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, size); err != nil {
 		return fmt.Errorf("mount a file system of its own: %w", err)
 	}
-	if err := errors.Join(unix.Chdir(r.Scratch), unix.Chroot(".")); err != nil {
+	if err := errors.Join(unix.Chdir(b.Scratch), unix.Chroot(".")); err != nil {
 		return fmt.Errorf("leave the file system: %w", err)
 	}
-	r.Scratch = "/"
 	return nil
 }
 
@@ -157,7 +180,7 @@ func onEveryThread(call, a, b uintptr) error {
 	return e
 }
 
-// calls are the system calls that compiling needs: Go's runtime, and files below the scratch
+// calls are the system calls that computing needs: Go's runtime, and files below the scratch
 // directory. No others: no sockets, no programs, no other processes.
 func calls() []uint32 {
 	return append([]uint32{

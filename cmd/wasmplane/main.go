@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command wasmplane is a Kubernetes-compatible control plane in one binary. It
-// also compiles plugins and runs its own containerd, by executing itself, and kubectl.
+// also compiles plugins, renders charts and runs its own containerd, by executing itself, and kubectl.
 package main
 
 import (
@@ -11,13 +11,15 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/command"
+	"github.com/wasmplane/wasmplane/core/chart/render"
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd"
 	"github.com/wasmplane/wasmplane/plugins/host/compiler"
 )
 
 func main() {
-	// First of all: as a compiler of plugins or a containerd child this process is something else.
+	// First of all: as a compiler of plugins, a renderer of charts or a containerd child this process is something else.
 	compiler.MaybeRun()
+	render.MaybeRun()
 	if containerd.MaybeRun() {
 		return
 	}

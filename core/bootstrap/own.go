@@ -48,6 +48,9 @@ const (
 	localVolumesAccount = "local-volume-controller"
 	wasmClassRole       = "wasmplane:wasm-class-controller"
 	wasmClassAccount    = "wasm-class-controller"
+	helmChartsRole      = "wasmplane:helm-chart-controller"
+	helmChartsAccount   = "helm-chart-controller"
+	helmChartsGroup     = "charts.wasmplane.dev"
 	networkPolicyRole   = "wasmplane:network-policy-enforcer"
 	// localVolumesMarker remembers that the class of nodes' own directories was made.
 	localVolumesMarker = "local-volume-class"
@@ -162,6 +165,29 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 			{Verbs: []string{"create", "update", "patch"}, APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}},
 		},
 	}, {
+		// Charts are installed by the rights of accounts that their objects name: this one follows the
+		// objects and says what became of them, and may make nothing that a chart asks for.
+		ObjectMeta: standard(helmChartsRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get", "list", "watch", "patch"}, APIGroups: []string{helmChartsGroup}, Resources: []string{"helmcharts"}},
+			{Verbs: []string{"patch"}, APIGroups: []string{helmChartsGroup}, Resources: []string{"helmcharts/status"}},
+			{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"serviceaccounts"}},
+			{Verbs: []string{"create", "update", "patch"}, APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}},
+		},
+	}, {
+		// Whoever may make pods of a namespace may do what its service accounts may, and so may whoever has
+		// them install charts.
+		ObjectMeta: standard("wasmplane:helm-chart-editor", aggregateTo+"edit", aggregateTo+"admin"),
+		Rules: []rbacv1.PolicyRule{{
+			Verbs:     []string{"create", "update", "patch", "delete", "deletecollection"},
+			APIGroups: []string{helmChartsGroup}, Resources: []string{"helmcharts"},
+		}},
+	}, {
+		ObjectMeta: standard("wasmplane:helm-chart-viewer", aggregateTo+"view", aggregateTo+"edit", aggregateTo+"admin"),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{helmChartsGroup}, Resources: []string{"helmcharts"}},
+		},
+	}, {
 		ObjectMeta: standard(wasmClassRole),
 		Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"create"}, APIGroups: []string{"node.k8s.io"}, Resources: []string{"runtimeclasses"}},
@@ -227,6 +253,7 @@ func ownClusterBindings() []rbacv1.ClusterRoleBinding {
 		bind(CoreDNSRole, CoreDNSRole, accountSubject(metav1.NamespaceSystem, coreDNSAccount)),
 		bind(policyRole, policyRole, accountSubject(metav1.NamespaceSystem, policyAccount)),
 		bind(localVolumesRole, localVolumesRole, accountSubject(metav1.NamespaceSystem, localVolumesAccount)),
+		bind(helmChartsRole, helmChartsRole, accountSubject(metav1.NamespaceSystem, helmChartsAccount)),
 		bind(wasmClassRole, wasmClassRole, accountSubject(metav1.NamespaceSystem, wasmClassAccount)),
 		bind(SimulatedNodesRole, SimulatedNodesRole, userSubject(SimulatedNodes().GetName())),
 		bind(pluginLoaderRole, pluginLoaderRole, userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager)),

@@ -5,6 +5,7 @@ package manifests
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // patience bounds one request.
@@ -93,6 +96,27 @@ func soon(err error) bool {
 		apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err)
 }
 
+// chart is the kind of Helm charts (core/controllers/helmchart). One is uninstalled by the rights of an account, which may
+// stand in the same file: what stands before it goes after it.
+const chart = "HelmChart"
+
+// errUninstalling is a chart that is not gone yet.
+var errUninstalling = errors.New("it is being uninstalled")
+
+// gone waits a little until an object is.
+func gone(ctx context.Context, r dynamic.ResourceInterface, name string) bool {
+	pause := run.Backoff{First: 50 * time.Millisecond, Longest: 500 * time.Millisecond}
+	for range 10 {
+		if _, err := r.Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return apierrors.IsNotFound(err)
+		}
+		if !pause.Wait(ctx) {
+			break
+		}
+	}
+	return false
+}
+
 // prune deletes an object that was applied, if it is still the folder's: whoever may change
 // the record alone cannot have anything else deleted.
 func (f *Folder) prune(ctx context.Context, o applied) error {
@@ -125,6 +149,9 @@ func (f *Folder) prune(ctx context.Context, o applied) error {
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
+	}
+	if o.Kind == chart && !gone(ctx, r, o.Name) {
+		return errUninstalling
 	}
 	f.cfg.Logger.InfoContext(ctx, "an object was deleted with its manifest", "kind", o.Kind, "namespace", o.Namespace, "name", o.Name, "file",
 		o.File)

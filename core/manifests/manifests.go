@@ -14,6 +14,7 @@ package manifests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -63,6 +64,7 @@ type Folder struct {
 	problems []string
 	seen     map[string]string // digests of the last round's files
 	complete bool              // it left nothing to do
+	waits    bool              // for charts that are being uninstalled
 	differed string            // the last difference that was reported
 }
 
@@ -121,7 +123,7 @@ func (f *Folder) round(ctx context.Context) {
 		return
 	}
 	f.report(ctx, problems)
-	f.seen, f.complete = found.digests(), len(problems) == 0
+	f.seen, f.complete = found.digests(), len(problems) == 0 && !f.waits
 }
 
 func (f *Folder) bring(ctx context.Context, found files) (problems []string) {
@@ -143,9 +145,17 @@ func (f *Folder) bring(ctx context.Context, found files) (problems []string) {
 			"kind", o.Kind, "namespace", o.Namespace, "name", o.Name, "file", o.File, "server", o.Server)
 	}
 	problems = append(problems, f.applyAll(ctx, items)...)
-	left := slices.Clone(p.gone)
+	left, awaited := slices.Clone(p.gone), map[string]bool{}
 	for _, o := range slices.Backward(p.gone) { // what others need goes last
-		if err := f.prune(ctx, o); err != nil {
+		if awaited[o.File] {
+			continue
+		}
+		err := f.prune(ctx, o)
+		if errors.Is(err, errUninstalling) {
+			awaited[o.File] = true // the next rounds go on
+			continue
+		}
+		if err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %s is no longer in it, and could not be deleted: %v", o.File, o.key(), err))
 			continue
 		}
@@ -158,6 +168,7 @@ func (f *Folder) bring(ctx context.Context, found files) (problems []string) {
 			problems = append(problems, err.Error())
 		}
 	}
+	f.waits = len(awaited) > 0
 	return problems
 }
 

@@ -56,6 +56,7 @@ var dialers = map[string]string{
 	"core/auth/authn/structured.go":                  "by the policy",
 	"core/auth/authn/webhook.go":                     "by the policy",
 	"core/auth/authz/file.go":                        "by the policy",
+	"core/chart/origin/origin.go":                    "by the policy of who wrote the source; redirects too",
 	"core/customresource/conversion/webhook.go":      "by the policy",
 	"plugins/hostfn/egress.go":                       "by the policy of the grant; redirects need a grant too",
 	"plugins/hostfn/images.go":                       "by the transport of egress.go",

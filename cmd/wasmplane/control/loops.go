@@ -14,11 +14,13 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/core/chart/render"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/controllers/all"
 	"github.com/wasmplane/wasmplane/core/controllers/approval"
+	"github.com/wasmplane/wasmplane/core/controllers/helmchart"
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
 	"github.com/wasmplane/wasmplane/core/controllers/reconcilehost"
@@ -44,6 +46,10 @@ func Loops(ctx context.Context, c *process.Component, keys Keys) error {
 	if c.Options.OnlyPlugins {
 		return c.Lead(ctx, set.Kube, "wasmplane-plugin-controllers", nil, func(ctx context.Context) error { return reconcilers(ctx, c, set) })
 	}
+	renderer, err := render.New(render.Limits{})
+	if err != nil {
+		return err
+	}
 	manager, err := all.New(all.Config{
 		Controllers: c.Options.Config.Controllers.Enabled,
 		Clients:     all.FromIdentities(c.Config, c.Identities),
@@ -56,7 +62,17 @@ func Loops(ctx context.Context, c *process.Component, keys Keys) error {
 		NodeLifecycle: nodelifecycle.Config{MonitorGrace: time.Duration(c.Options.Config.Controllers.NodeMonitorGracePeriod)},
 		LoadBalancer:  loadBalancer(c.Options.Config),
 		Serving:       clusterNames(c.Options.Config),
-		Log:           c.Options.Logger, Tracer: c.Tracer,
+		Charts: &helmchart.Config{
+			Operators: *process.OperatorsDial(c.Options), Tenants: *process.TenantsDial(c.Options), Renderer: renderer,
+			ClientsFor: func(namespace, name string) (*client.Set, error) {
+				cfg, err := c.Identities.ForServiceAccount(namespace, name)
+				if err != nil {
+					return nil, err
+				}
+				return client.New(cfg)
+			},
+		},
+		Log: c.Options.Logger, Tracer: c.Tracer,
 	})
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/chart/chartobject"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/presence"
 	"github.com/wasmplane/wasmplane/plugins/abi"
@@ -79,7 +80,7 @@ func (e *extensions) expect(ctx context.Context, b base) {
 	e.Refresh()
 }
 
-// follow installs the definitions of Plugins and policies, keeps them, and follows the objects.
+// follow installs the definitions of Plugins, policies and Helm charts, keeps them, and follows the objects.
 func (e *extensions) follow(b base, begun <-chan struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if !run.Await(ctx, begun) {
@@ -89,7 +90,8 @@ func (e *extensions) follow(b base, begun <-chan struct{}) func(context.Context)
 		if err != nil {
 			return fmt.Errorf("client of the definition of plugins: %w", err)
 		}
-		definitions := append(policyobject.Definitions(b.Options.Config.PolicyKinds), apiobject.Definition(), apiobject.TenantDefinition())
+		definitions := append(policyobject.Definitions(b.Options.Config.PolicyKinds), apiobject.Definition(), apiobject.TenantDefinition(),
+			chartobject.Definition())
 		definitions = append(definitions, scan.Definitions(scan.Format(b.Options.Config.PolicyReports))...)
 		err = bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), definitions...)
 		if ctx.Err() != nil {

@@ -29,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/controllers/approval"
+	"github.com/wasmplane/wasmplane/core/controllers/helmchart"
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
@@ -81,6 +82,8 @@ type Config struct {
 	Serving *approval.Names
 	// LoadBalancer says which addresses Services of type LoadBalancer get.
 	LoadBalancer servicelb.Config
+	// Charts are installed that are objects of the API; nil = none are.
+	Charts *helmchart.Config
 	// FinishedPods is how many finished pods are kept; 0 = 12500, negative = all.
 	FinishedPods int
 

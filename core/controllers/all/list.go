@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/endpointslice"
 	"github.com/wasmplane/wasmplane/core/controllers/ephemeralvolume"
 	"github.com/wasmplane/wasmplane/core/controllers/garbage"
+	"github.com/wasmplane/wasmplane/core/controllers/helmchart"
 	"github.com/wasmplane/wasmplane/core/controllers/job"
 	"github.com/wasmplane/wasmplane/core/controllers/legacytokens"
 	"github.com/wasmplane/wasmplane/core/controllers/localprovision"
@@ -224,6 +225,12 @@ func list() []entry {
 		}},
 		{name: "wasm-class-controller", account: "wasm-class-controller", build: func(_ *builder, e built) (runner, error) {
 			return wasmclass.New(e.Env), nil
+		}},
+		{name: helmchart.Name, account: helmchart.Account, workers: 4, build: func(b *builder, e built) (runner, error) {
+			if b.Charts == nil {
+				return nil, nil
+			}
+			return helmchart.New(e.Env, e.workers, e.clients.Dynamic, *b.Charts)
 		}},
 		{
 			name: "persistentvolumeclaim-protection-controller", account: "pvc-protection-controller", workers: 2,

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package share brings the archives that one server was given to the other machines of its
+// cluster. A Shelf shows a server's archives to nodes, and Follow, on every machine, takes over
+// from each server what this machine has not.
+//
+// A machine compares what it takes over as it compares a file (core/airgap): a server that
+// breaks off, or a link that damages something, leaves nothing that is used. Requests wait until
+// there is something new: nothing is asked in vain.
+package share
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/wasmplane/wasmplane/core/airgap"
+	"github.com/wasmplane/wasmplane/core/run/folderwatch"
+)
+
+// Path of the API. Nodes may read it.
+const Path = "/airgap"
+
+const (
+	// lookEvery is how often the folder is read though nothing was heard of it.
+	lookEvery = time.Minute
+	// patience of a request that waits for something new.
+	patience = 4 * time.Minute
+	// most archives that are shown; a server keeps few.
+	most = 64
+)
+
+// Offer is what a server answers about its archives.
+type Offer struct {
+	// Archives by their names, the newest first.
+	Archives []Offered `json:"archives"`
+}
+
+// Offered is one archive.
+type Offered struct {
+	Name string `json:"name"`
+	Size int64  `json:"size"` // in bytes
+}
+
+// tag says whether two offers are of the same archives.
+func (o Offer) tag() string {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return ""
+	}
+	return airgap.Digest(text)
+}
+
+// Shelf shows the archives of a folder.
+type Shelf struct {
+	Dir string
+	Log *slog.Logger
+
+	mu      sync.Mutex
+	offer   Offer
+	changed chan struct{} // closed at the next change; nil = nobody waits
+}
+
+// Run keeps the Shelf in step with its folder until ctx ends.
+func (s *Shelf) Run(ctx context.Context) error {
+	return folderwatch.Watch{Dir: s.Dir, What: "the folder of archives", Every: lookEvery, Logger: s.Log}.Run(ctx, s.look)
+}
+
+func (s *Shelf) look(ctx context.Context) {
+	files, err := airgap.Kept(s.Dir)
+	if err != nil {
+		s.Log.WarnContext(ctx, "archives are not shown to the other machines", "folder", s.Dir, "error", err)
+		return
+	}
+	var o Offer
+	for _, f := range files[:min(len(files), most)] {
+		if info, err := os.Stat(f); err == nil {
+			o.Archives = append(o.Archives, Offered{filepath.Base(f), info.Size()})
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o.tag() == s.offer.tag() {
+		return
+	}
+	s.offer = o
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// now is what is shown, and what is closed when that changes.
+func (s *Shelf) now() (Offer, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.offer, s.changed
+}
+
+// ServeHTTP answers GET with an Offer; with ?not=TAG when it is another one than the ETag is of, or
+// after some minutes; with ?archive=NAME with that archive, or a range of it.
+func (s *Shelf) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if req.Method != http.MethodGet {
+		http.Error(w, "archives are read with GET", http.StatusMethodNotAllowed)
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	if name := req.URL.Query().Get("archive"); name != "" {
+		s.serveArchive(w, req, name)
+		return
+	}
+	o, changed := s.now()
+	if req.URL.Query().Get("not") == o.tag() {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-changed:
+			o, _ = s.now()
+		case <-timer.C:
+		case <-req.Context().Done():
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", `"`+o.tag()+`"`)
+	_ = json.NewEncoder(w).Encode(o) // who asked may have hung up
+}
+
+func (s *Shelf) serveArchive(w http.ResponseWriter, req *http.Request, name string) {
+	o, _ := s.now()
+	if !slices.ContainsFunc(o.Archives, func(a Offered) bool { return a.Name == name }) {
+		http.Error(w, "there is no archive of this name here", http.StatusNotFound)
+		return
+	}
+	f, err := os.Open(filepath.Join(s.Dir, name))
+	if err != nil {
+		s.Log.WarnContext(req.Context(), "an archive could not be read", "archive", name, "error", err)
+		http.Error(w, "the archive cannot be read", http.StatusNotFound)
+		return
+	}
+	defer f.Close()
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("ETag", `"`+strings.TrimSuffix(name, ".tar")+`"`)
+	http.ServeContent(w, req, "", time.Time{}, f)
+}

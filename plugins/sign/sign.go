@@ -20,7 +20,6 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
@@ -170,13 +169,23 @@ func VerifyBytes(key crypto.PublicKey, data, signature []byte) error {
 	return nil
 }
 
-// SignBytes signs data itself.
+// SignBytes signs data itself. A key of ours makes the same signature of the same data each time: that
+// of ECDSA is deterministic without a source of randomness (RFC 6979), and the others are anyway.
 func SignBytes(key crypto.Signer, data []byte) ([]byte, error) {
 	if _, plain := key.(ed25519.PrivateKey); plain {
-		return key.Sign(rand.Reader, data, crypto.Hash(0))
+		return key.Sign(nil, data, crypto.Hash(0))
 	}
 	sum := sha256.Sum256(data)
-	return key.Sign(rand.Reader, sum[:], crypto.SHA256)
+	return key.Sign(nil, sum[:], crypto.SHA256)
+}
+
+// SignFile signs a file as VerifyFile reads it.
+func SignFile(key crypto.Signer, content []byte) ([]byte, error) {
+	raw, err := SignBytes(key, content)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(base64.StdEncoding.EncodeToString(raw)), nil
 }
 
 // VerifyFile checks the signature of a file, in base64 as cosign's sign-blob writes it.

@@ -12,7 +12,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -179,11 +178,11 @@ func (r Registry) Sign(ctx context.Context, target, keyFile string, password []b
 		return "", fmt.Errorf("key %s: %w", keyFile, err)
 	}
 	if module, err := os.ReadFile(target); err == nil {
-		s, err := sign.SignBytes(key, module)
+		s, err := sign.SignFile(key, module)
 		if err != nil {
 			return "", err
 		}
-		return target + ".sig", os.WriteFile(target+".sig", []byte(base64.StdEncoding.EncodeToString(s)), 0o644)
+		return target + ".sig", os.WriteFile(target+".sig", s, 0o644)
 	}
 	f, err := fetcher()
 	if err != nil {

@@ -176,6 +176,9 @@ func (d Dir) Images() string { return d.join("images") }
 // ImagesImported remembers what of Images has been imported.
 func (d Dir) ImagesImported() string { return d.join("images.json") }
 
+// Airgap is the folder of archives that were taken over, for the node and for other machines.
+func (d Dir) Airgap() string { return d.join("airgap") }
+
 // Restart is what the process printed that an upgrade has started.
 func (d Dir) Restart() string { return d.join("restart.log") }
 

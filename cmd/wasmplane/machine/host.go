@@ -189,15 +189,17 @@ func ExportImages(ctx context.Context, dir datadir.Dir, names []string, all bool
 	return atomicfile.WriteFrom(file, 0o644, fill)
 }
 
-// importImages imports what lies in the data directory's folder of images. A node without some of them is better than none.
+// importImages imports what lies in the data directory's folders of images and archives. A node without some of them is better than none.
 func (n *Node) importImages(ctx context.Context, rt *realnode.Node) {
 	o := n.component.Options
 	store, err := rt.Images()
 	if err == nil {
-		err = errors.Join(store.ImportFolder(ctx, o.Dir.Images(), o.Dir.ImagesImported(), o.Inform), store.Close())
+		err = errors.Join(store.ImportFolder(ctx, o.Dir.Images(), o.Dir.ImagesImported(), o.Inform),
+			importArchives(ctx, store, o.Dir, o.Inform), store.Close())
 	}
 	if err != nil {
-		o.Logger.ErrorContext(ctx, "images of the data directory's folder were not imported", "folder", o.Dir.Images(), "error", err)
+		o.Logger.ErrorContext(ctx, "images of the data directory were not imported",
+			"folders", []string{o.Dir.Images(), o.Dir.Airgap()}, "error", err)
 		if o.Note != nil {
 			o.Note("warning: " + err.Error())
 		}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/core/airgap"
+	"github.com/wasmplane/wasmplane/core/kubelet/images"
+)
+
+// Images is the image store of a node.
+type Images = images.Store
+
+// OpenImages reaches the image store of the node of dir. The caller closes it.
+func OpenImages(dir datadir.Dir) (*Images, error) { return openImages(dir) }
+
+// ImportArchives imports, into the node of dir that runs, the images of all archives that were taken over and that it
+// lacks.
+func ImportArchives(ctx context.Context, dir datadir.Dir, progress func(string)) error {
+	store, err := openImages(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(importArchives(ctx, store, dir, progress), store.Close())
+}
+
+// importArchives imports what the store lacks. Of two archives with an image of one name the newer one's counts.
+func importArchives(ctx context.Context, store *images.Store, dir datadir.Dir, progress func(string)) error {
+	files, err := airgap.Kept(dir.Airgap())
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	var errs []error
+	for _, file := range files {
+		a, err := airgap.Open(file)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, importArchive(ctx, store, a, seen, progress), a.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func importArchive(ctx context.Context, store *images.Store, a *airgap.Archive, seen map[string]bool, progress func(string)) error {
+	lacking := map[bool][]string{} // by whether they are pinned
+	for _, i := range a.Images {
+		if seen[i.Name] {
+			continue
+		}
+		seen[i.Name] = true
+		lacks, err := store.Lacks(ctx, images.Wanted{Name: i.Name, Digest: i.Digest, Pinned: i.Pinned})
+		if err != nil {
+			return err
+		}
+		if lacks {
+			lacking[i.Pinned] = append(lacking[i.Pinned], i.Name)
+		}
+	}
+	for pin, names := range lacking {
+		write := func(w io.Writer) error { return a.WriteImages(w, names) }
+		if err := store.ImportLayout(ctx, pin, write, progress); err != nil {
+			return err
+		}
+	}
+	return nil
+}

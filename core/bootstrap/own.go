@@ -226,6 +226,10 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 		ObjectMeta: standard(serversReaderRole),
 		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/servers"}}},
 	}, {
+		// Each machine takes over the archives that a server was given (core/airgap/share).
+		ObjectMeta: standard(archivesReaderRole),
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/airgap"}}},
+	}, {
 		// One watch on all pods for a hundred nodes, where each alone would need its own.
 		ObjectMeta: standard(SimulatedNodesRole),
 		Rules: []rbacv1.PolicyRule{
@@ -265,6 +269,7 @@ func ownClusterBindings() []rbacv1.ClusterRoleBinding {
 		bind("wasmplane:self-node-client", selfNodeClient, groupSubject(user.NodesGroup)),
 		bind(serverJoinerRole, serverJoinerRole, groupSubject(jointoken.ServersGroup)),
 		bind(serversReaderRole, serversReaderRole, groupSubject(user.NodesGroup)),
+		bind(archivesReaderRole, archivesReaderRole, groupSubject(user.NodesGroup)),
 		// The service proxy and the DNS of a machine that joined work as its node.
 		bind("wasmplane:node-proxier", "system:node-proxier", groupSubject(user.NodesGroup)),
 		bind(networkPolicyRole, networkPolicyRole, groupSubject(user.NodesGroup)),
@@ -317,10 +322,11 @@ func SimulatedNodes() user.Info {
 const dnsEndpointsRole = "wasmplane:dns-endpoints"
 
 // serverJoinerRole lets machines with a server's token in, serversReaderRole nodes see
-// which servers there are.
+// which servers there are, archivesReaderRole nodes read archives for machines without a network.
 const (
-	serverJoinerRole  = "wasmplane:server-joiner"
-	serversReaderRole = "wasmplane:servers-reader"
+	serverJoinerRole   = "wasmplane:server-joiner"
+	serversReaderRole  = "wasmplane:servers-reader"
+	archivesReaderRole = "wasmplane:archives-reader"
 )
 
 // clusterReaderRole lets machines that join and nodes read the ClusterConfigMap.

@@ -87,6 +87,8 @@ type Configuration struct {
 	Trace        Trace        `yaml:"trace"`
 	Backup       Backup       `yaml:"backup"`
 	Join         Join         `yaml:"join"`
+	// Airgap is where images, plugins' modules and manifests come from on machines without a network.
+	Airgap Airgap `yaml:"airgap"`
 	// ManifestsDir is a folder of manifests that a server applies at the start and when they
 	// change; what is taken out of it is deleted (docs/OPERATING.md). Empty: DATA_DIR/manifests.
 	// "none": there is no such folder.
@@ -140,6 +142,18 @@ type Join struct {
 	TokenFile string `yaml:"tokenFile"`
 	// Pin of the cluster's authority (sha256:...), for a token that does not end with it.
 	Pin string `yaml:"pin"`
+}
+
+// Airgap is an archive of `wasmplane airgap create` (docs/AIRGAP.md).
+type Airgap struct {
+	// File is the archive, which is taken over before anything starts. It is read whole once, and again when it is
+	// another one. Empty: none is; what `wasmplane airgap load` has taken over is used all the same.
+	File string `yaml:"file"`
+	// Keys are files of public keys, in PEM. One of them has to have signed each archive that this machine takes over,
+	// those of its servers too. Empty: archives need no signature, and are compared with their own list only.
+	Keys []string `yaml:"keys"`
+	// FromServers takes over the archives that servers of the cluster have, while this machine runs.
+	FromServers bool `yaml:"fromServers"`
 }
 
 // Egress is where the control plane connects to on behalf of what others write.
@@ -899,6 +913,7 @@ func Default() *Configuration {
 		Kind:       Kind,
 		Cluster:    Cluster{Name: "wasmplane", Domain: "cluster.local", NodeCIDRMaskSize: 24, NodeCIDRMaskSizeIPv6: 64},
 		Store:      Store{PeerPort: 2380, QuotaBytes: 8 << 30, CompactionInterval: Duration(5 * time.Minute)},
+		Airgap:     Airgap{FromServers: true},
 		APIServer: APIServer{
 			Listen:                      "127.0.0.1:6443",
 			ServiceAccountIssuer:        "https://kubernetes.default.svc.cluster.local",

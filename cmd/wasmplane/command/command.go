@@ -96,7 +96,7 @@ WASMPLANE_DATA_DIR.`,
 	for group, commands := range map[string][]*cobra.Command{
 		"cluster": {
 			a.up(), of.Join(), of.Agent(), of.Token(), of.Node(), of.Certs(), a.status(), a.stop(), a.down(), a.install(), a.uninstall(),
-			a.upgrade(), a.backup(), a.restore(), a.check(), a.support(),
+			a.upgrade(), a.backup(), a.restore(), a.check(), a.support(), a.airgap(),
 		},
 		"use": {
 			a.kubectl(), plugin.Command(a.Shell), a.trace(), explain.Command(a.Shell), simulation.Command(a.Shell),
@@ -183,6 +183,11 @@ func (a *app) addSettings(f *pflag.FlagSet, s *settings) {
 	f.String("cluster-name", "", "`NAME` of the cluster; the names of everything that it takes on this host follow from it (default: the one that the data directory records, else wasmplane)")
 }
 
+// addAirgap adds the flag of an archive to begin with.
+func (a *app) addAirgap(f *pflag.FlagSet) {
+	f.String("airgap", "", "`FILE` of an archive of wasmplane airgap create that is taken over first (airgap.file)")
+}
+
 // addServer adds the flags of what serves the API.
 func (a *app) addServer(f *pflag.FlagSet) {
 	f.String("listen", "", "`HOST:PORT` of the API; port 0 chooses one (default 127.0.0.1:6443)")
@@ -197,6 +202,13 @@ var overrides = []struct {
 	set        func(*config.Configuration, string) error
 }{
 	{"cluster-name", "cluster.name", func(c *config.Configuration, v string) error { c.Cluster.Name = v; return nil }},
+	{"airgap", "airgap.file", func(c *config.Configuration, v string) (err error) {
+		if v != "" { // where the command runs, not where the configuration lies
+			v, err = filepath.Abs(v)
+		}
+		c.Airgap.File = v
+		return err
+	}},
 	{"listen", "apiserver.listen", func(c *config.Configuration, v string) error { c.APIServer.Listen = v; return nil }},
 	{"nodes", "node.mode", func(c *config.Configuration, v string) (err error) {
 		c.Node.Mode, err = config.ParseNodeMode(v)

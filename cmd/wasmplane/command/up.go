@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/carry"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/members"
@@ -55,6 +56,7 @@ pods running, and the next up carries on with them.`,
 	}
 	a.addSettings(c.Flags(), &s)
 	a.addUp(c.Flags())
+	a.addAirgap(c.Flags())
 	c.Flags().BoolVar(&merge, "merge-kubeconfig", false, "put a context named after the cluster into your own kubeconfig; down --purge takes it out again")
 	return c
 }
@@ -76,6 +78,9 @@ func (a *app) upHere(ctx context.Context, cfg *config.Configuration, s *settings
 	return a.foreground(ctx, cfg, s, dir, fmt.Sprintf("starting cluster %q", cfg.Cluster.Name),
 		func(ctx context.Context, o wire.Options, ready func(wire.Info)) error {
 			begin := time.Now()
+			if err := carry.Begin(ctx, cfg, dir, o.Inform); err != nil {
+				return err
+			}
 			o.MergeKubeconfig = mergeTarget(merge)
 			return wire.Up(ctx, o, func(i wire.Info) {
 				a.announce(i, dir, time.Since(begin), merge)

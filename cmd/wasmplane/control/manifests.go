@@ -13,9 +13,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/manifests"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/leader"
@@ -34,19 +36,27 @@ type Manifests struct {
 // noManifests is the folder's name where there is to be none.
 const noManifests = "none"
 
-// dir is the folder; "" = none.
-func (m Manifests) dir() (string, error) {
-	switch dir := m.Options.Config.ManifestsDir; dir {
+// ManifestsDir is the folder of manifests of a server; "" = none.
+func ManifestsDir(c *config.Configuration, dir datadir.Dir) string {
+	switch c.ManifestsDir {
 	case noManifests:
-		return "", nil
+		return ""
 	case "":
-		if err := os.MkdirAll(m.Options.Dir.Manifests(), 0o700); err != nil {
+		return dir.Manifests()
+	default:
+		return c.Path(c.ManifestsDir)
+	}
+}
+
+// dir is the folder; "" = none. The usual one is made.
+func (m Manifests) dir() (string, error) {
+	dir := ManifestsDir(m.Options.Config, m.Options.Dir)
+	if dir == m.Options.Dir.Manifests() {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return "", fmt.Errorf("make the folder of manifests: %w", err)
 		}
-		return m.Options.Dir.Manifests(), nil
-	default:
-		return m.Options.Config.Path(dir), nil
 	}
+	return dir, nil
 }
 
 // Run applies the folder while this server is the one that does.

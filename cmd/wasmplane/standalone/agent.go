@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/carry"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/certwatch"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
@@ -81,7 +82,7 @@ func work(ctx context.Context, c *process.Component, m join.Member, servers *bal
 		return err
 	}
 	parts := []func(context.Context) error{
-		certificates.Run, n.Run, net.Proxy, net.Status, net.DNS, renewal.Run,
+		certificates.Run, n.Run, net.Proxy, net.Status, net.DNS, renewal.Run, archives(o, m, servers),
 		func(ctx context.Context) error { return servers.Follow(ctx, set.Kube) },
 		join.FollowAuthority(o.Dir.Member(), m, set.Kube, o.Logger),
 		workerClock(o, m, c.Config, set.Kube),
@@ -92,6 +93,14 @@ func work(ctx context.Context, c *process.Component, m join.Member, servers *bal
 		parts = append(parts, n.RunRuntime)
 	}
 	return run.Parallel(parts...)(ctx)
+}
+
+// archives takes over those that the servers have.
+func archives(o process.Options, m join.Member, servers *balance.Balancer) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return carry.Follow(ctx, o, func(context.Context) ([]string, error) { return servers.Servers(), nil },
+			func() (*rest.Config, error) { return m.Client(o.Dir.Member()), nil })
+	}
 }
 
 // Member is how a machine that has joined reaches the API, as its node.

@@ -4,7 +4,6 @@ package wire
 
 import (
 	"context"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,13 +27,9 @@ func (s *server) compareClocks(ctx context.Context) error {
 }
 
 func (s *server) clocks(ctx context.Context) (string, error) {
-	addresses, err := peers.Addresses(ctx, s.internal.Kube)
-	if err != nil {
+	addresses, err := s.others(ctx)
+	if err != nil || len(addresses) == 0 {
 		return "", err
-	}
-	addresses = slices.DeleteFunc(addresses, func(a string) bool { return a == s.apiAddress() })
-	if len(addresses) == 0 {
-		return "", nil
 	}
 	cfg, err := s.Options.Dir.Own("clocks")
 	if err != nil {

@@ -152,7 +152,7 @@ func (s *server) units() []run.Unit {
 	store := func(ctx context.Context) error {
 		return errors.Join(s.storage.wait(ctx), s.front.closeAudit(), s.storage.closeAll())
 	}
-	upkeep := append(s.storage.upkeep(), s.Authority.Run, s.FollowRenewals, s.followServers, s.spans.Run, s.releaseMemory,
+	upkeep := append(s.storage.upkeep(), s.Authority.Run, s.FollowRenewals, s.followServers, s.spans.Run, s.shelf.Run, s.releaseMemory,
 		memory.Pace, s.follows.run, s.who.run, s.start.Admission.Before(s.admit.run), s.offers.custom.Run)
 	return []run.Unit{
 		{Name: "store", Run: store},
@@ -161,7 +161,7 @@ func (s *server) units() []run.Unit {
 		{Name: "plugin reload", Run: s.plugins.Run},
 		{Name: process.Parts.APIServer.Name, Run: s.serve, Ready: s.front.Ready()},
 		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.markVersion, s.followAuthority, s.watchCertificates,
-			s.compareClocks, s.migrateStorage, s.takeBackups, s.applyManifests, s.offers.remotes.Run,
+			s.compareClocks, s.followArchives, s.migrateStorage, s.takeBackups, s.applyManifests, s.offers.remotes.Run,
 			s.start.Definitions.Before(s.offers.definitions.Run), s.offers.usage.Run,
 			s.offers.repairServices(s.base, begun, s.start.Repairs)), Ready: begun},
 		{Name: "virtual address", Run: s.holdVirtualAddress, Ready: s.addressed},

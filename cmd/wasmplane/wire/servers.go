@@ -12,14 +12,18 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/component-base/version"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/carry"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/join/balance"
 	"github.com/wasmplane/wasmplane/core/join/handover"
+	"github.com/wasmplane/wasmplane/core/join/peers"
 	"github.com/wasmplane/wasmplane/core/join/succession"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -82,6 +86,20 @@ func (s *server) holdVirtualAddress(ctx context.Context) error {
 		return nil
 	}
 	return s.HoldVirtualAddress(ctx, s.internal.Kube, sync.OnceFunc(func() { close(s.addressed) }))
+}
+
+// followArchives takes over the archives that the other servers have.
+func (s *server) followArchives(ctx context.Context) error {
+	if !run.Await(ctx, s.boot.Ready()) {
+		return nil
+	}
+	return carry.Follow(ctx, s.Options, s.others, func() (*rest.Config, error) { return s.Options.Dir.Own("airgap") })
+}
+
+// others are the addresses of the other servers' APIs.
+func (s *server) others(ctx context.Context) ([]string, error) {
+	all, err := peers.Addresses(ctx, s.internal.Kube)
+	return slices.DeleteFunc(all, func(a string) bool { return a == s.apiAddress() }), err
 }
 
 // followServers keeps the list of all servers, by which this one leaves through another.

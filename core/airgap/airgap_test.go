@@ -488,6 +488,32 @@ func TestAKeptArchiveIsMended(t *testing.T) {
 	}
 }
 
+// What was imported is not imported over something newer; whoever takes an archive over again wants it.
+func TestAnArchiveRemembersThatItWasImported(t *testing.T) {
+	l, p := sample(t)
+	file, dir := written(t, l, p), t.TempDir()
+	a, err := kept(t, dir, file)
+	check(t, err)
+	if a.Imported() {
+		t.Error("it was imported")
+	}
+	check(t, a.SetImported())
+	again, err := Open(a.File)
+	check(t, err)
+	defer again.Close()
+	if !again.Imported() {
+		t.Error("it is forgotten")
+	}
+	if files, err := Kept(dir); err != nil || len(files) != 1 {
+		t.Errorf("%v, %v", files, err)
+	}
+	a, err = kept(t, dir, file)
+	check(t, err)
+	if a.Imported() {
+		t.Error("it is still imported")
+	}
+}
+
 func FuzzTheBeginningOfAnArchive(f *testing.F) {
 	l := &List{Form: Version, Platform: amd64, Files: []File{{Program, 3, Digest([]byte("abc"))}}}
 	text, err := l.encode()

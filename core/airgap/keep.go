@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
 // Source is an archive somewhere.
@@ -113,6 +115,9 @@ func keep(ctx context.Context, dir string, from Source, check Check, progress Pr
 	}
 	if err := errors.Join(a.checkImages(), a.Close()); err != nil {
 		return nil, errors.Join(&RefusedError{err}, os.Remove(part))
+	}
+	if err := os.Remove(imported(file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
 	now := time.Now()
 	if err := errors.Join(os.Chtimes(part, now, now), place(part, file)); err != nil {
@@ -239,6 +244,26 @@ func Kept(dir string) ([]string, error) {
 // kept is how the archive is called in a folder of archives. The signature counts: the same list with another one is another archive.
 func (p *plan) kept() string {
 	return strings.TrimPrefix(Digest(p.head), "sha256:") + ".tar"
+}
+
+// imported is the file that remembers that an archive's images were imported.
+func imported(file string) string {
+	return filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".imported")
+}
+
+// Imported says whether the archive's images were imported since it was kept last: what has come under their names since then
+// is newer.
+func (a *Archive) Imported() bool {
+	_, err := os.Stat(imported(a.File))
+	return err == nil
+}
+
+// SetImported remembers that the images were imported.
+func (a *Archive) SetImported() error {
+	if a.Imported() {
+		return nil
+	}
+	return atomicfile.Write(imported(a.File), nil, 0o600)
 }
 
 // Has says whether a folder has an archive already, as far as that can be seen without reading it: Keep has read it once.

@@ -125,6 +125,9 @@ func TestWhatCannotBePutIn(t *testing.T) {
 		"without TLS":             {func(w *Wanted) { w.PlainHTTP = nil }, "--plain-http"},
 		"a manifest without YAML": {func(w *Wanted) { w.Manifests = []string{write("a.yaml", "a: [")} }, "a.yaml: document 1"},
 		"a hidden manifest":       {func(w *Wanted) { w.Manifests = []string{write(".b.yaml", "a: b")} }, "expected a name of"},
+		"a Secret in a list": {func(w *Wanted) {
+			w.Manifests = []string{write("h.yaml", `{kind: List, apiVersion: v1, items: [{apiVersion: v1, kind: Secret, metadata: {name: s}}]}`)}
+		}, `has the Secret "s"`},
 		"two of one name": {func(w *Wanted) {
 			file := write("c.yaml", "a: b")
 			w.Manifests = []string{file, file}
@@ -285,6 +288,10 @@ func TestAStartTakesAnArchiveOverOnce(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(manifests, "x.yaml")); err == nil {
 		t.Error("a manifest that was taken out comes back at each start")
 	}
+	check(t, os.Rename(file, file+".away"))
+	begin(true) // a note
+	check(t, os.Rename(file+".away", file))
+	begin(false)
 	made("kind: B")
 	begin(true)
 	if got, err := os.ReadFile(filepath.Join(manifests, "x.yaml")); err != nil || string(got) != "kind: B" {

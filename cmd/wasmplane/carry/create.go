@@ -313,6 +313,9 @@ func (m *making) addManifests() (all []document, err error) {
 			if err != nil {
 				return nil, fmt.Errorf("--manifest: %w", err)
 			}
+			if secret := secretOf(objects); secret != "" {
+				return nil, fmt.Errorf("--manifest: %s has the Secret %q, and every node of the cluster can read the archive: bring Secrets to a server by another way", file, secret)
+			}
 			m.bytes("manifests/"+name, content)
 			all = append(all, objects...)
 		}

@@ -4,6 +4,7 @@ package carry
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -229,4 +230,23 @@ func distinct(images []string) ([]string, error) {
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
+}
+
+// secretOf is the name of a Secret among objects, in lists too; "" = there is none.
+func secretOf(objects []document) string {
+	for _, o := range objects {
+		u := &unstructured.Unstructured{Object: o.tree}
+		if u.GetKind() == "Secret" && u.GetAPIVersion() == "v1" {
+			return cmp.Or(u.GetName(), "without a name")
+		}
+		items, _ := o.tree["items"].([]any)
+		for _, i := range items {
+			if tree, ok := i.(map[string]any); ok {
+				if name := secretOf([]document{{o.file, tree}}); name != "" {
+					return name
+				}
+			}
+		}
+	}
+	return ""
 }

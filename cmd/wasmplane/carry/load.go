@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -79,6 +80,12 @@ func Load(ctx context.Context, dir datadir.Dir, file, manifests string, keys []c
 // loadOnce is Load, of an archive that may have been taken over before: then nothing is done.
 func loadOnce(ctx context.Context, dir datadir.Dir, file, manifests string, keys []crypto.PublicKey, progress func(string)) error {
 	from, err := airgap.FileSource(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		if before, kerr := airgap.Kept(dir.Airgap()); kerr == nil && len(before) > 0 {
+			progress("note: " + file + " is not there; archives that were taken over before are used")
+			return nil
+		}
+	}
 	if err != nil {
 		return err
 	}

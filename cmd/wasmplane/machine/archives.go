@@ -28,7 +28,8 @@ func ImportArchives(ctx context.Context, dir datadir.Dir, progress func(string))
 	return errors.Join(importArchives(ctx, store, dir, progress), store.Close())
 }
 
-// importArchives imports what the store lacks. Of two archives with an image of one name the newer one's counts.
+// importArchives imports what the store lacks. Of two archives with an image of one name the newer one's counts, and what was
+// imported by hand since then stays.
 func importArchives(ctx context.Context, store *images.Store, dir datadir.Dir, progress func(string)) error {
 	files, err := airgap.Kept(dir.Airgap())
 	if err != nil {
@@ -54,7 +55,7 @@ func importArchive(ctx context.Context, store *images.Store, a *airgap.Archive, 
 			continue
 		}
 		seen[i.Name] = true
-		lacks, err := store.Lacks(ctx, images.Wanted{Name: i.Name, Digest: i.Digest, Pinned: i.Pinned})
+		lacks, err := store.Lacks(ctx, images.Wanted{Name: i.Name, Digest: i.Digest, Pinned: i.Pinned, OrNewer: a.Imported()})
 		if err != nil {
 			return err
 		}
@@ -68,5 +69,5 @@ func importArchive(ctx context.Context, store *images.Store, a *airgap.Archive, 
 			return err
 		}
 	}
-	return nil
+	return a.SetImported()
 }

@@ -70,6 +70,9 @@ type Shelf struct {
 
 // Run keeps the Shelf in step with its folder until ctx ends.
 func (s *Shelf) Run(ctx context.Context) error {
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil { // what is there can be watched
+		s.Log.WarnContext(ctx, "the folder of archives cannot be made; one that is put there is noticed late", "folder", s.Dir, "error", err)
+	}
 	return folderwatch.Watch{Dir: s.Dir, What: "the folder of archives", Every: lookEvery, Logger: s.Log}.Run(ctx, s.look)
 }
 

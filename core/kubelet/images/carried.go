@@ -21,6 +21,8 @@ import (
 type Wanted struct {
 	Name, Digest string
 	Pinned       bool // nobody removes it to make room
+	// OrNewer: an image of this name with another digest will do.
+	OrNewer bool
 }
 
 // Lacks says whether the store has not the image of this name with this digest, or whether it is to be pinned and is not.
@@ -32,7 +34,10 @@ func (s *Store) Lacks(ctx context.Context, w Wanted) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look for image %s: %w", w.Name, err)
 	}
-	return img.Target().Digest.String() != w.Digest || w.Pinned && img.Labels()[pinned] != "pinned", nil
+	if img.Target().Digest.String() != w.Digest {
+		return !w.OrNewer, nil
+	}
+	return w.Pinned && img.Labels()[pinned] != "pinned", nil
 }
 
 // ImportLayout imports the images of an OCI layout that write writes as a tar file. They have full names there.

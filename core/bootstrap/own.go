@@ -226,7 +226,7 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 		ObjectMeta: standard(serversReaderRole),
 		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/servers"}}},
 	}, {
-		// Each machine takes over the archives that a server was given (core/airgap/share).
+		// Each machine takes over the archives that a server was given (core/airgap/lending).
 		ObjectMeta: standard(archivesReaderRole),
 		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/airgap"}}},
 	}, {

@@ -91,7 +91,7 @@ var mayImport = map[string]string{
 	"core/run/...":                     "",
 	"core/manifests":                   "core/config core/run/folderwatch",
 	"core/airgap":                      "",
-	"core/airgap/share":                "core/airgap core/run/folderwatch",
+	"core/airgap/lending":              "core/airgap core/run/folderwatch",
 	"core/secureserving":               "core/apiserver/health core/profiling core/zpages",
 	"core/profiling":                   "",
 	"core/zpages":                      "",

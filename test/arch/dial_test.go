@@ -47,7 +47,7 @@ var dialers = map[string]string{
 	"core/join/authority.go":                         "where the machine's own operator says: the server to join",
 	"core/join/server.go":                            "where the machine's own operator says, and to the stores that the server there names",
 	"core/join/balance/balance.go":                   "the servers of the machine's own cluster, whose certificates are checked",
-	"core/airgap/share/follow.go":                    "the servers of the machine's own cluster, whose certificates are checked",
+	"core/airgap/lending/follow.go":                  "the servers of the machine's own cluster, whose certificates are checked",
 	"core/join/peers/peers.go":                       "the servers of the machine's own cluster, whose certificates are checked",
 	"core/loadbalancer/neighbor/floating.go":         "an empty datagram on the machine's own link, where the operator says",
 	"cmd/wasmplane/site/virtual.go":                  "where the operator says; the certificate is checked, and nothing is sent",

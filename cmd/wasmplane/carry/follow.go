@@ -10,7 +10,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/airgap"
-	"github.com/wasmplane/wasmplane/core/airgap/share"
+	"github.com/wasmplane/wasmplane/core/airgap/lending"
 	"github.com/wasmplane/wasmplane/core/join"
 )
 
@@ -28,7 +28,7 @@ func Follow(ctx context.Context, o process.Options, servers func(context.Context
 	if err != nil {
 		return err
 	}
-	f := &share.Follower{
+	f := &lending.Follower{
 		Dir: o.Dir.Airgap(), Servers: servers, Check: Check(keys), Log: o.Logger,
 		Client: func(address string) (*rest.Config, error) {
 			cfg, err := own()

@@ -18,7 +18,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/site"
-	"github.com/wasmplane/wasmplane/core/airgap/share"
+	"github.com/wasmplane/wasmplane/core/airgap/lending"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel/podforward"
 	"github.com/wasmplane/wasmplane/core/client"
@@ -39,8 +39,8 @@ type base struct {
 	metrics   *prometheus.Registry
 	spans     *process.Tracing
 	follows   *follows
-	shelf     *share.Shelf // the archives that other machines may take over
-	group     *run.Group   // the parts of this process, added once all are made
+	shelf     *lending.Shelf // the archives that other machines may take over
+	group     *run.Group     // the parts of this process, added once all are made
 }
 
 // serverUser is the server towards itself: its informers, its admission plugins
@@ -53,7 +53,7 @@ func newBase(at site.Site) (base, error) {
 		Site: at, local: &lateHandler{}, metrics: prometheus.NewRegistry(),
 		group:   &run.Group{Logger: at.Options.Logger, Progress: at.Options.Progress, StopTimeout: stopTimeout},
 		follows: &follows{log: at.Options.Logger, note: at.Options.Note},
-		shelf:   &share.Shelf{Dir: at.Options.Dir.Airgap(), Log: at.Options.Logger},
+		shelf:   &lending.Shelf{Dir: at.Options.Dir.Airgap(), Log: at.Options.Logger},
 	}
 	if err := b.Options.KeepAttempts(b.metrics, nil); err != nil {
 		return base{}, err

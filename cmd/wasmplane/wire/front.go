@@ -22,7 +22,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/readiness"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/whyapi"
-	"github.com/wasmplane/wasmplane/core/airgap/share"
+	"github.com/wasmplane/wasmplane/core/airgap/lending"
 	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/apiserver/health"
@@ -87,7 +87,7 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 			{Prefix: handover.OpenPath, Handler: giver},
 			{Prefix: handover.JoinPath, Handler: giver},
 			{Prefix: backup.Path, Handler: backup.Handler(st.disk, b.Options.Logger), Long: true},
-			{Prefix: share.Path, Handler: b.shelf, Long: true},
+			{Prefix: lending.Path, Handler: b.shelf, Long: true},
 		},
 		CatchUp:   r.custom.CatchUp,
 		Fairness:  f.fairness,

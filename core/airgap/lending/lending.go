@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package share brings the archives that one server was given to the other machines of its
+// Package lending brings the archives that one server was given to the other machines of its
 // cluster. A Shelf shows a server's archives to nodes, and Follow, on every machine, takes over
 // from each server what this machine has not.
 //
 // A machine compares what it takes over as it compares a file (core/airgap): a server that
 // breaks off, or a link that damages something, leaves nothing that is used. Requests wait until
 // there is something new: nothing is asked in vain.
-package share
+package lending
 
 import (
 	"context"

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -177,8 +178,7 @@ func measuredControllers() ([]cgroup1.Subsystem, error) {
 	all, err := controllers()
 	var out []cgroup1.Subsystem
 	for _, s := range all {
-		switch s.Name() {
-		case cgroup1.Cpu, cgroup1.Cpuacct, cgroup1.Memory, cgroup1.Pids:
+		if slices.Contains([]cgroup1.Name{cgroup1.Cpu, cgroup1.Cpuacct, cgroup1.Memory, cgroup1.Pids}, s.Name()) {
 			out = append(out, s)
 		}
 	}

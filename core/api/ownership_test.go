@@ -349,7 +349,8 @@ func TestNamesOfListItems(t *testing.T) {
 				case 2:
 					next.Spec.HostAliases = append(next.Spec.HostAliases, corev1.HostAlias{IP: drawn, Hostnames: []string{"a"}})
 				case 3:
-					next.OwnerReferences = append(next.OwnerReferences, metav1.OwnerReference{UID: types.UID(drawn), Name: "a", Kind: "A", APIVersion: "v1"})
+					owner := metav1.OwnerReference{UID: types.UID(drawn), Name: "a", Kind: "A", APIVersion: "v1"}
+					next.OwnerReferences = append(next.OwnerReferences, owner)
 				case 4:
 					if len(next.OwnerReferences) > 0 {
 						next.OwnerReferences[0].UID = types.UID(drawn)

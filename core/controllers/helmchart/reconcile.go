@@ -329,7 +329,8 @@ func (w *work) start(ctx context.Context, d decision) (outcome, error) {
 	o := render.Order{
 		Release: s.ReleaseName, Namespace: s.TargetNamespace, Revision: d.Version, Upgrade: !d.Install, Values: w.in.values,
 	}
-	p, full := w.c.jobs.ask(w.key, fmt.Sprintf("%s/%d", w.attempted(), d.Version), func(ctx context.Context) *prepared {
+	what := fmt.Sprintf("%s/%d", w.attempted(), d.Version)
+	p, full := w.c.jobs.ask(w.key, what, func(ctx context.Context) *prepared { //nolint:contextcheck // it outlives this reconcile
 		return w.c.prepare(ctx, hc, w.set, w.in, o)
 	})
 	if full {

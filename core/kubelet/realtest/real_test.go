@@ -41,10 +41,10 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
-	"github.com/wasmplane/wasmplane/core/kubelet/podlifecycle"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
+	"github.com/wasmplane/wasmplane/core/kubelet/podlifecycle"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
 	"github.com/wasmplane/wasmplane/core/kubelet/server"

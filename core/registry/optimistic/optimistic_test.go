@@ -123,12 +123,16 @@ func TestAWriteBeginsWithWhatWasWritten(t *testing.T) {
 			source{cached: 3}, func(w *optimistic.Written) { w.Put("key", nil, 5) }, []error{conflict(0), refused}, []int64{5, 0}, 0, refused,
 		},
 		"deleted here": {
-			source{cached: 3}, func(w *optimistic.Written) { w.Put("key", nil, 5); w.Drop("key") },
-			[]error{conflict(0), refused}, []int64{3, 0}, 0, refused,
+			source{cached: 3}, func(w *optimistic.Written) {
+				w.Put("key", nil, 5)
+				w.Drop("key")
+			}, []error{conflict(0), refused}, []int64{3, 0}, 0, refused,
 		},
 		"two writes that end in the other order": {
-			source{cached: 3, stored: 6}, func(w *optimistic.Written) { w.Put("key", nil, 6); w.Put("key", nil, 5) },
-			[]error{nil}, []int64{6}, 0, nil,
+			source{cached: 3, stored: 6}, func(w *optimistic.Written) {
+				w.Put("key", nil, 6)
+				w.Put("key", nil, 5)
+			}, []error{nil}, []int64{6}, 0, nil,
 		},
 		"too large": {
 			source{cached: 3, stored: 5}, func(w *optimistic.Written) { w.Put("key", make([]byte, 1<<20), 5) }, []error{nil}, []int64{3}, 0, nil,

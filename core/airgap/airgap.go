@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -232,12 +231,6 @@ func (f File) check() error {
 		return fmt.Errorf("it has %d bytes: at most %d are possible", f.Size, most)
 	}
 	return nil
-}
-
-// find is a file by its path.
-func (l *List) find(path string) (int, bool) {
-	i := slices.IndexFunc(l.Files, func(f File) bool { return f.Path == path })
-	return i, i >= 0
 }
 
 // PinnedImages are the names of those that stay.

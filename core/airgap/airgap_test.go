@@ -327,7 +327,7 @@ func TestImagesAreWhole(t *testing.T) {
 		"another platform":            func(l *List, _ parts) { l.Platform = "linux/s390x" },
 		"the index is no JSON": func(l *List, p parts) {
 			p[indexName] = []byte("{")
-			i, _ := l.find(indexName)
+			i := slices.IndexFunc(l.Files, func(f File) bool { return f.Path == indexName })
 			l.Files[i] = File{indexName, 1, Digest(p[indexName])}
 		},
 	} {

@@ -26,8 +26,9 @@ type Archive struct {
 	// File it is in.
 	File string
 
-	file *os.File
-	plan *plan
+	file   *os.File
+	plan   *plan
+	byPath map[string]int // numbers of Files
 }
 
 // Open opens an archive that Keep has put there.
@@ -54,7 +55,11 @@ func openFile(path string) (*Archive, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &Archive{List: p.list, File: path, file: f, plan: p}, nil
+	a := &Archive{List: p.list, File: path, file: f, plan: p, byPath: map[string]int{}}
+	for i := range p.list.Files {
+		a.byPath[p.list.Files[i].Path] = i
+	}
+	return a, nil
 }
 
 // Close closes the file.
@@ -62,7 +67,7 @@ func (a *Archive) Close() error { return a.file.Close() }
 
 // Content of a file by its path.
 func (a *Archive) Content(path string) (*io.SectionReader, error) {
-	i, ok := a.find(path)
+	i, ok := a.byPath[path]
 	if !ok {
 		return nil, fmt.Errorf("%s is not in the archive", path)
 	}
@@ -140,7 +145,7 @@ func (a *Archive) reachable(root v1.Descriptor) ([]string, error) {
 		return nil, fmt.Errorf("it has %d layers: at most %d are read", len(m.Layers), manyFiles)
 	}
 	for _, d := range append([]v1.Descriptor{m.Config}, m.Layers...) {
-		i, ok := a.find(blobPath(d.Digest))
+		i, ok := a.byPath[blobPath(d.Digest)]
 		if !ok || a.Files[i].Size != d.Size {
 			return nil, fmt.Errorf("%s (%d bytes) is missing: make the archive again", d.Digest, d.Size)
 		}
@@ -156,7 +161,7 @@ func (a *Archive) ours(index v1.IndexManifest) (v1.Descriptor, error) {
 		if d.Platform == nil || d.Platform.OS != "linux" || d.Platform.Architecture != arch {
 			continue
 		}
-		if _, ok := a.find(blobPath(d.Digest)); ok {
+		if _, ok := a.byPath[blobPath(d.Digest)]; ok {
 			return d, nil
 		}
 	}

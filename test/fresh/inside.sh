@@ -20,8 +20,8 @@ if [ "$FRESH_USER" = root ]; then home=/root; else home=/home/$FRESH_USER; fi
 mkdir -p "$root$GOROOT"
 mount --bind "$GOROOT" "$root$GOROOT"
 mount -o remount,bind,ro "$root$GOROOT"
-# below LOWER FOLDER: what is written goes elsewhere. Of folders the user is the
-# owner; the files are for reading.
+# below LOWER FOLDER: what is written goes elsewhere. The user is the owner of the folders into
+# which a build or a download writes; the files are for reading.
 below() {
   local upper=$FRESH_UPPER/${2//\//-}
   mkdir -p "$1" "$root$2" "$upper/files" "$upper/work"
@@ -32,9 +32,11 @@ below "$GOMODCACHE" "$home/go/pkg/mod"
 below "$GOCACHE" "$home/.cache/go-build"
 if [ "$FRESH_USER" != root ]; then
   chroot "$root" find "$home" -xdev -exec chown -h "$FRESH_USER:" {} +
+  # Modules that this host does not have are downloaded beside those that it has: HOST/OWNER/MODULE@VERSION.
   for f in "$home/.cache/go-build" "$home/go/pkg/mod"; do
-    chroot "$root" find "$f" -maxdepth 1 -type d -exec chown "$FRESH_USER:" {} +
+    chroot "$root" find "$f" -maxdepth 3 -type d ! -name '*@*' -exec chown "$FRESH_USER:" {} +
   done
+  [ ! -d "$root$home/go/pkg/mod/cache" ] || chroot "$root" find "$home/go/pkg/mod/cache" -type d -exec chown "$FRESH_USER:" {} +
 fi
 
 # What this host needs to reach mirrors and registries, and nothing else of its environment.

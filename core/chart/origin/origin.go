@@ -56,9 +56,9 @@ type Source struct {
 	Username, Password, CA string
 }
 
-// Finder looks into an index.
+// Finder looks into an index, which may be one of a tenant's choice.
 type Finder interface {
-	Find(ctx context.Context, index []byte, name, version string) (render.Entry, error)
+	Find(ctx context.Context, tenant bool, index []byte, name, version string) (render.Entry, error)
 }
 
 // Fetcher fetches. Its methods are safe for concurrent use.
@@ -153,7 +153,7 @@ func (f *Fetcher) fetch(ctx context.Context, s Source) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := f.Finder.Find(ctx, text, s.Chart, s.Version)
+	e, err := f.Finder.Find(ctx, s.Tenant, text, s.Chart, s.Version)
 	if err != nil {
 		return nil, told("%v", err)
 	}

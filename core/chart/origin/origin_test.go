@@ -31,7 +31,7 @@ import (
 // finder finds what it is.
 type finder struct{ entry render.Entry }
 
-func (f finder) Find(_ context.Context, index []byte, _, _ string) (render.Entry, error) {
+func (f finder) Find(_ context.Context, _ bool, index []byte, _, _ string) (render.Entry, error) {
 	if string(index) != "the index" {
 		return f.entry, io.ErrUnexpectedEOF
 	}

@@ -62,6 +62,7 @@ type Order struct {
 	Namespace string
 	Revision  int
 	Upgrade   bool // else it is installed
+	Tenant    bool // it is for somebody who has no rights over the machine
 	// Values, each a document in YAML or JSON; later ones win.
 	Values []string
 	// KubeVersion (v1.37.1) and APIVersions (apps/v1, apps/v1/Deployment) of the cluster.

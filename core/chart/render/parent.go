@@ -17,12 +17,14 @@ import (
 )
 
 // Renderer renders in child processes. Its methods are safe for concurrent use; at most two children run
-// at a time.
+// at a time, of which one at most renders a tenant's chart or reads a tenant's index: those of operators do not wait for all
+// tenants.
 type Renderer struct {
 	limits  Limits
 	program string
 	slots   chan struct{}
-	plain   atomic.Bool // name spaces of its own cannot be had here
+	tenant  chan struct{} // has room for one
+	plain   atomic.Bool   // name spaces of its own cannot be had here
 }
 
 // children that run at a time.
@@ -40,7 +42,7 @@ func New(l Limits) (*Renderer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the program to render charts with: %w", err)
 	}
-	return &Renderer{limits: l.withDefaults(), program: program, slots: make(chan struct{}, children)}, nil
+	return &Renderer{limits: l.withDefaults(), program: program, slots: make(chan struct{}, children), tenant: make(chan struct{}, 1)}, nil
 }
 
 // TooExpensiveError is a chart that needs more than a limit.
@@ -53,7 +55,7 @@ type Looker func(ctx context.Context, l Lookup) Answer
 
 // Render renders the archive of a chart.
 func (r *Renderer) Render(ctx context.Context, archive []byte, o Order, look Looker) (*Rendered, error) {
-	rep, err := r.ask(ctx, request{Order: &o}, archive, look)
+	rep, err := r.askFor(ctx, o.Tenant, request{Order: &o}, archive, look)
 	if err != nil {
 		return nil, err
 	}
@@ -80,9 +82,9 @@ func (r *Renderer) Objects(ctx context.Context, manifests []string) ([][]json.Ra
 }
 
 // Find finds a chart in the index of a repository: the newest version that is as wanted, which may be a
-// version, a range, or "" for the newest that is no pre-release.
-func (r *Renderer) Find(ctx context.Context, index []byte, name, version string) (Entry, error) {
-	rep, err := r.ask(ctx, request{Find: name, Version: version}, index, nil)
+// version, a range, or "" for the newest that is no pre-release. tenant says that the index is one of a tenant's choice.
+func (r *Renderer) Find(ctx context.Context, tenant bool, index []byte, name, version string) (Entry, error) {
+	rep, err := r.askFor(ctx, tenant, request{Find: name, Version: version}, index, nil)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -90,6 +92,19 @@ func (r *Renderer) Find(ctx context.Context, index []byte, name, version string)
 		return Entry{}, errors.New("the child that reads indexes gave no answer")
 	}
 	return *rep.Entry, nil
+}
+
+// askFor is ask, where tenants wait for each other first.
+func (r *Renderer) askFor(ctx context.Context, tenant bool, q request, body []byte, look Looker) (*reply, error) {
+	if tenant {
+		select {
+		case r.tenant <- struct{}{}:
+			defer func() { <-r.tenant }()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return r.ask(ctx, q, body, look)
 }
 
 func (r *Renderer) ask(ctx context.Context, q request, body []byte, look Looker) (*reply, error) {

@@ -242,7 +242,7 @@ entries:
 		"": "1.10.0", "1.2.0": "1.2.0", "~1.2": "1.2.0", ">=2.0.0-0": "2.0.0-rc.1", "2.0.0-rc.1": "2.0.0-rc.1",
 		"3": "no version 3", "x y": "neither",
 	} {
-		got, err := r.Find(t.Context(), index, "shop", version)
+		got, err := r.Find(t.Context(), false, index, "shop", version)
 		if err != nil && !strings.Contains(err.Error(), want) || err == nil && got.Version != want {
 			t.Errorf("%q: %+v, %v; want %s", version, got, err, want)
 		}
@@ -251,7 +251,7 @@ entries:
 		}
 	}
 	for _, bad := range []string{"entries: [", "entries: {}", "a: &a [1]\n" + aliases()} {
-		if got, err := r.Find(t.Context(), []byte(bad), "shop", ""); err == nil {
+		if got, err := r.Find(t.Context(), true, []byte(bad), "shop", ""); err == nil {
 			t.Errorf("%q: %+v", bad, got)
 		}
 	}
@@ -272,4 +272,36 @@ func TestOneThatIsCancelledEnds(t *testing.T) {
 func TestTheStreamOfAChildIsBounded(t *testing.T) {
 	_, err := renderer(t, render.Limits{}).Objects(t.Context(), []string{string(bytes.Repeat([]byte("#"), 65<<20))})
 	expensive(t, "a large manifest", err, "at most")
+}
+
+// A tenant's chart that takes its time holds up other tenants, and no operator.
+func TestTenantsHoldUpNoOperator(t *testing.T) {
+	r := renderer(t, render.Limits{})
+	chart := charttest.Chart(t, map[string]string{"templates/x.yaml": `{{ if lookup "v1" "Pod" "a" "b" }}{{ end }}`})
+	theirs := order()
+	theirs.Tenant = true
+	began, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		_, err := r.Render(t.Context(), chart, theirs, func(context.Context, render.Lookup) render.Answer {
+			close(began)
+			<-goOn
+			return render.Answer{}
+		})
+		done <- err
+	}()
+	<-began
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := r.Render(t.Context(), chart, order(), func(context.Context, render.Lookup) render.Answer {
+		cancel() // an operator's chart is rendered meanwhile
+		return render.Answer{}
+	}); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Render(ctx, chart, theirs, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("another tenant does not wait: %v", err)
+	}
+	close(goOn)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }

@@ -180,12 +180,17 @@ func (hc *chart) read(ctx context.Context, kube kubernetes.Interface, r chartobj
 	return b, nil
 }
 
+// tenant says whether somebody wrote the object who has no rights over the machine: in kube-system only operators write,
+// or whom they let.
+func (hc *chart) tenant() bool { return ofTenants(hc.GetNamespace()) }
+
+func ofTenants(namespace string) bool { return namespace != metav1.NamespaceSystem }
+
 // source is where the archive is fetched from.
 func (hc *chart) source(ctx context.Context, kube kubernetes.Interface) (origin.Source, error) {
 	s := origin.Source{
 		Chart: hc.Spec.Chart, Repo: hc.Spec.Repo, Version: hc.Spec.Version,
-		// Only operators write there, or whom they let.
-		Tenant: hc.GetNamespace() != metav1.NamespaceSystem,
+		Tenant: hc.tenant(),
 	}
 	if err := s.Check(); err != nil {
 		return s, fault("InvalidSpec", "%v", err)

@@ -11,10 +11,11 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
-// Charts are fetched and rendered by so many jobs at a time, in all and for one namespace: a slow source holds
-// up others of its namespace, and no worker of the loop.
+// Charts are fetched and rendered by so many jobs at a time, in all, for all tenants and for one namespace: a slow source holds
+// up others of its namespace, and no worker of the loop; tenants together hold up no operator.
 const (
 	jobsInAll        = 8
+	jobsOfTenants    = 6
 	jobsInANamespace = 2
 )
 
@@ -41,6 +42,7 @@ type jobs struct {
 	ctx    func() (context.Context, context.CancelFunc) // of a new job; nil while the controller is stopped
 	active map[string]int                               // by namespace
 	all    int
+	theirs int // of tenants
 	by     map[controllers.Key]*job
 }
 
@@ -87,13 +89,18 @@ func (j *jobs) ask(key controllers.Key, what string, do func(context.Context) *p
 		old.cancel()
 		delete(j.by, key)
 	}
-	if j.ctx == nil || j.all >= jobsInAll || j.active[key.Namespace] >= jobsInANamespace {
+	tenants := 0
+	if ofTenants(key.Namespace) {
+		tenants = 1
+	}
+	if j.ctx == nil || j.all >= jobsInAll || j.theirs+tenants > jobsOfTenants || j.active[key.Namespace] >= jobsInANamespace {
 		return nil, true
 	}
 	ctx, cancel := j.ctx()
 	now := &job{want: what, cancel: cancel}
 	j.by[key] = now
 	j.all++
+	j.theirs += tenants
 	j.active[key.Namespace]++
 	j.running.Go("helm chart: fetch and render", func() {
 		defer cancel()
@@ -101,6 +108,7 @@ func (j *jobs) ask(key controllers.Key, what string, do func(context.Context) *p
 		j.mu.Lock()
 		now.done = result
 		j.all--
+		j.theirs -= tenants
 		if j.active[key.Namespace]--; j.active[key.Namespace] == 0 {
 			delete(j.active, key.Namespace)
 		}

@@ -58,3 +58,30 @@ func TestASlowSourceHoldsUpItsNamespace(t *testing.T) {
 		j.end()
 	})
 }
+
+// Tenants together leave room for the charts of operators.
+func TestTenantsHoldUpNoOperator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		j := newJobs(func(controllers.Key) {})
+		j.begin(ctx)
+		slow := func(ctx context.Context) *prepared {
+			<-ctx.Done()
+			return &prepared{err: ctx.Err()}
+		}
+		for i := range jobsInAll {
+			key := controllers.Key{Namespace: string(rune('a' + i)), Name: "1"}
+			if _, full := j.ask(key, "x", slow); full != (i >= jobsOfTenants) {
+				t.Errorf("tenant %d: full %v", i, full)
+			}
+		}
+		if _, full := j.ask(controllers.Key{Namespace: "kube-system", Name: "1"}, "x", slow); full {
+			t.Error("an operator's chart waits for those of tenants")
+		}
+		stop()
+		j.end()
+		if j.all != 0 || j.theirs != 0 {
+			t.Errorf("%d jobs are left, %d of tenants", j.all, j.theirs)
+		}
+	})
+}

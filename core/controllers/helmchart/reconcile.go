@@ -328,6 +328,7 @@ func (w *work) start(ctx context.Context, d decision) (outcome, error) {
 	hc, s := w.hc, &w.hc.Spec
 	o := render.Order{
 		Release: s.ReleaseName, Namespace: s.TargetNamespace, Revision: d.Version, Upgrade: !d.Install, Values: w.in.values,
+		Tenant: hc.tenant(),
 	}
 	what := fmt.Sprintf("%s/%d", w.attempted(), d.Version)
 	p, full := w.c.jobs.ask(w.key, what, func(ctx context.Context) *prepared { //nolint:contextcheck // it outlives this reconcile

@@ -33,6 +33,7 @@ type seen struct {
 	// revision that came of it.
 	Acted    string
 	Revision int
+	Failing  bool       // what was acted on has failed, and Revision is what was gone back to
 	History  []revision // ascending
 	Deleted  bool
 	Retries  int
@@ -94,6 +95,8 @@ func decide(s seen) decision {
 	switch {
 	case last.Status == release.Deployed && last.Owner == s.Me && last.Desired == s.Desired:
 		d.Do, d.Version = upToDate, last.Version
+	case last.Status == release.Deployed && last.Owner == "" && last.Version == s.Revision && s.Acted == s.Desired && !s.Failing:
+		d.Do, d.Version = upToDate, last.Version // helm has written something into it, as helm test does, and dropped our marks
 	case last.Version > s.Revision && s.Revision > 0 && last.Owner != s.Me && s.Acted == s.Desired:
 		d.Do, d.Version = foreign, last.Version
 	case d.Failures > s.Retries:

@@ -70,6 +70,16 @@ func TestDecide(t *testing.T) {
 			seen{History: []revision{mine(1, release.Deployed, "b"), long(mine(2, release.Failed, "a")), back(mine(3, release.Failed, "b"))}},
 			decision{Do: start, Version: 4, Failures: 1},
 		},
+		"helm has tested it, and dropped its marks": {
+			seen{Acted: "a", Revision: 1, History: []revision{helms(1, release.Deployed)}}, decision{Do: upToDate, Version: 1},
+		},
+		"helm has tested what was gone back to": {
+			seen{
+				Acted: "a", Revision: 3, Failing: true,
+				History: []revision{mine(1, release.Superseded, "b"), long(mine(2, release.Failed, "a")), helms(3, release.Deployed)},
+			},
+			decision{Do: start, Version: 4, Failures: 1},
+		},
 		"helm had the last word": {
 			seen{Acted: "a", Revision: 1, History: []revision{mine(1, release.Superseded, "a"), helms(2, release.Deployed)}},
 			decision{Do: foreign, Version: 2},

@@ -175,7 +175,8 @@ func (w *work) taken() (metav1.Object, bool) {
 
 func (w *work) seen() seen {
 	s := seen{
-		Me: w.hc.GetUID(), Acted: w.hc.Status.Desired, Revision: w.hc.Status.Revision, History: w.revisions,
+		Me: w.hc.GetUID(), Acted: w.hc.Status.Desired, Revision: w.hc.Status.Revision,
+		Failing: w.hc.Status.Failures > 0, History: w.revisions,
 		Deleted: w.hc.GetDeletionTimestamp() != nil, Retries: *w.hc.Spec.Retries, RollBack: w.hc.Spec.FailurePolicy != chartobject.Keep,
 		Now: w.c.now(),
 	}

@@ -282,6 +282,20 @@ func sameKey(a, b *knftables.Element) bool {
 	return true
 }
 
+// protocolNames are those of host ports, by their numbers.
+var protocolNames = map[string]string{"6": "tcp", "17": "udp", "132": "sctp"}
+
+// nameProtocols puts names where nft 1.0.6 (Debian 12) lists numbers.
+func nameProtocols(e *knftables.Element) {
+	if e.Map == "" {
+		return
+	}
+	at := len(e.Key) - 2 // the port comes last
+	if name, ok := protocolNames[e.Key[at]]; ok {
+		e.Key[at] = name
+	}
+}
+
 // existing lists the elements in our table that fit; none when there is no table.
 func existing(ctx context.Context, nft knftables.Interface, fits func(*knftables.Element) bool) ([]*knftables.Element, error) {
 	var out []*knftables.Element
@@ -294,6 +308,7 @@ func existing(ctx context.Context, nft knftables.Interface, fits func(*knftables
 			return nil, fmt.Errorf("list host ports: %w", err)
 		}
 		for _, e := range es {
+			nameProtocols(e)
 			if fits(e) {
 				out = append(out, e)
 			}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -94,7 +95,7 @@ func TestModulesForWASIBecomeComponents(t *testing.T) {
 		for name, content := range map[string]string{
 			l.Main(): c.source,
 			"go.mod": "module p\n\ngo 1.24\n\nrequire github.com/wasmplane/wasmplane/sdk/go v0.0.0\n\n" +
-				"replace github.com/wasmplane/wasmplane/sdk/go => " + library + "\n",
+				"replace github.com/wasmplane/wasmplane/sdk/go => " + strconv.Quote(library) + "\n",
 		} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 				t.Fatal(err)

@@ -21,28 +21,28 @@ import (
 // spare is what has to be left on a disk besides the archive, in bytes.
 const spare = 64 << 20
 
-// Progress is told how many bytes of how many there are, and which file is next.
+// Progress gets how many bytes of how many there are, and which file is next.
 type Progress func(done, total int64, file string)
 
-func (p Progress) tell(done, total int64, file string) {
+func (p Progress) report(done, total int64, file string) {
 	if p != nil {
 		p(done, total, file)
 	}
 }
 
-// tellEvery is after how many bytes of a file it is told how many there are.
-const tellEvery = 8 << 20
+// reportEvery is after how many bytes of a file their number is reported.
+const reportEvery = 8 << 20
 
-// counter tells how much of a file was written.
+// counter reports how much of a file was written.
 type counter struct {
-	n, told int64
-	tell    func(n int64)
+	n, reported int64
+	report      func(n int64)
 }
 
 func (c *counter) Write(b []byte) (int, error) {
-	if c.n += int64(len(b)); c.n-c.told >= tellEvery {
-		c.told = c.n
-		c.tell(c.n)
+	if c.n += int64(len(b)); c.n-c.reported >= reportEvery {
+		c.reported = c.n
+		c.report(c.n)
 	}
 	return len(b), nil
 }
@@ -126,7 +126,7 @@ func (p *plan) fill(ctx context.Context, path string, open opener, progress Prog
 	if err := f.Truncate(p.total); err != nil { // the end is of zeros
 		return err
 	}
-	progress.tell(p.total, p.total, "")
+	progress.report(p.total, p.total, "")
 	return f.Sync()
 }
 
@@ -142,7 +142,7 @@ func (p *plan) offset(i int) int64 {
 
 func (p *plan) member(ctx context.Context, out *os.File, i int, open opener, progress Progress) error {
 	file := p.list.Files[i]
-	progress.tell(p.at[i], p.total, file.Path)
+	progress.report(p.at[i], p.total, file.Path)
 	h, err := header(file.Path, file.Size)
 	if err != nil {
 		return err
@@ -154,8 +154,8 @@ func (p *plan) member(ctx context.Context, out *os.File, i int, open opener, pro
 	defer in.Close()
 	sum := sha256.New()
 	w := io.NewOffsetWriter(out, p.content(i))
-	told := &counter{tell: func(n int64) { progress.tell(p.content(i)+n, p.total, file.Path) }}
-	n, err := io.Copy(io.MultiWriter(w, sum, told), io.LimitReader(&cancelled{ctx, in}, file.Size+1))
+	written := &counter{report: func(n int64) { progress.report(p.content(i)+n, p.total, file.Path) }}
+	n, err := io.Copy(io.MultiWriter(w, sum, written), io.LimitReader(&cancelled{ctx, in}, file.Size+1))
 	if err != nil {
 		return err
 	}

@@ -110,12 +110,12 @@ func (e *Evictor) record(node string, taints []corev1.Taint) {
 		if !known {
 			at = time.Now()
 		}
-		e.note(node, t, at)
+		e.setFirstSeen(node, t, at)
 	}
 }
 
-// note when a taint of a node was first seen. Lock held.
-func (e *Evictor) note(node string, t corev1.Taint, at time.Time) {
+// setFirstSeen records when a taint of a node was first seen. Lock held.
+func (e *Evictor) setFirstSeen(node string, t corev1.Taint, at time.Time) {
 	if e.firstSeen[node] == nil {
 		e.firstSeen[node] = map[taintName]time.Time{}
 	}
@@ -139,7 +139,7 @@ func (e *Evictor) since(node string, t corev1.Taint) time.Time {
 	at, known := e.firstSeen[node][taintName{t.Key, t.Value}]
 	if !known {
 		at = time.Now()
-		e.note(node, t, at) // the event that notes it is on the way
+		e.setFirstSeen(node, t, at) // the event that records it is on the way
 	}
 	return at
 }

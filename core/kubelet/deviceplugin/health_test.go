@@ -12,8 +12,8 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// said waits until a container's devices are said to be so.
-func (w *world) said(p *corev1.Pod, name string, want ...corev1.ResourceHealth) {
+// reports waits until a container's devices are reported to be so.
+func (w *world) reports(p *corev1.Pod, name string, want ...corev1.ResourceHealth) {
 	w.t.Helper()
 	var got []corev1.ResourceStatus
 	w.until(name+" has other devices than expected", func() bool {
@@ -55,29 +55,29 @@ func TestTheHealthOfDevices(t *testing.T) {
 	one, two := aPod("one", container("main", 2, res), container("other", 0, res)), aPod("two", container("main", 1, res))
 	w.given(one)
 	w.given(two)
-	w.said(one, "main", is("a", healthy), is("b", healthy))
-	w.said(one, "other")
+	w.reports(one, "main", is("a", healthy), is("b", healthy))
+	w.reports(one, "other")
 
 	f.lists <- append(devices(api.Healthy, "a", "c"), devices(api.Unhealthy, "b", "d")...) // d is nobody's
 	w.affected("one")
-	w.said(one, "main", is("a", healthy), is("b", unhealthy))
+	w.reports(one, "main", is("a", healthy), is("b", unhealthy))
 
 	f.lists <- devices(api.Healthy, "b", "c")
 	w.affected("one")
-	w.said(one, "main", is("a", unknown), is("b", healthy))
+	w.reports(one, "main", is("a", unknown), is("b", healthy))
 
 	stop()
 	w.affected("one", "two")
-	w.said(two, "main", is("c", unknown))
+	w.reports(two, "main", is("c", unknown))
 
 	w.stop()
 	w.start()
-	w.said(two, "main", is("c", unknown))
+	w.reports(two, "main", is("c", unknown))
 	f = newFake()
 	w.serve(f, "x.sock", res)
 	f.lists <- devices(api.Healthy, "a", "b", "c")
 	w.affected("one", "two")
-	w.said(one, "main", is("a", healthy), is("b", healthy))
+	w.reports(one, "main", is("a", healthy), is("b", healthy))
 	w.m.Release("one")
-	w.said(one, "main")
+	w.reports(one, "main")
 }

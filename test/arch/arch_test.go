@@ -171,7 +171,7 @@ var mayImport = map[string]string{
 	"plugins/rollout":                 "plugins/manifest",
 	"plugins/apiobject":               "core/admission core/object core/config core/run/presence plugins/abi plugins/declared plugins/host plugins/loader plugins/manifest plugins/point plugins/rights",
 	"plugins/component/...":           "plugins/component/...",
-	"plugins/component/componenttest": "plugins/plugintest/wat",
+	"plugins/component/componenttest": "plugins/component/bytejoin plugins/plugintest/wat",
 	"plugins/component/adapt":         "plugins/component/... plugins/plugintest/wat",
 	"plugins/host/compiler":           "core/run/confine plugins/fuel plugins/fuel/... plugins/rego",
 	"plugins/host/...":                "plugins/component/... plugins/fuel/... plugins/host/... plugins/rego",

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/wasmplane/wasmplane/plugins/component/bytejoin"
 )
 
 // version is that of WASI that is asked for: hosts take it for each later one of 0.2.
@@ -113,8 +115,8 @@ func world(calls []string) []byte {
 			if !needed[name] {
 				continue
 			}
-			t.declare(join(declaresAlias, sortType, aliasOuter, 1, w.named[name]))
-			t.exportType(name, join(equalTo, t.next()))
+			t.declare(bytejoin.Join(declaresAlias, sortType, aliasOuter, 1, w.named[name]))
+			t.exportType(name, bytejoin.Join(equalTo, t.next()))
 		}
 		for _, name := range i.declares {
 			t.declareType(name)

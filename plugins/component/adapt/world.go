@@ -2,7 +2,7 @@
 
 package adapt
 
-import "encoding/binary"
+import "github.com/wasmplane/wasmplane/plugins/component/bytejoin"
 
 // The parts of a component's type (Binary.md).
 const (
@@ -25,23 +25,6 @@ const (
 	formInstance  = byte(0x42)
 	formFunc      = byte(0x40)
 )
-
-// join puts parts of an encoding together: bytes as they are, numbers, and texts with their length.
-func join(parts ...any) (out []byte) {
-	for _, p := range parts {
-		switch p := p.(type) {
-		case byte:
-			out = append(out, p)
-		case int:
-			out = binary.AppendUvarint(out, uint64(p))
-		case string:
-			out = append(binary.AppendUvarint(out, uint64(len(p))), p...)
-		case []byte:
-			out = append(out, p...)
-		}
-	}
-	return out
-}
 
 // scope is the type of an interface or of a world, as its declarations.
 type scope struct {
@@ -72,7 +55,7 @@ func (s *scope) next() int {
 
 // define declares a type, and returns a reference to it.
 func (s *scope) define(parts ...any) []byte {
-	s.declare(append([]byte{declaresType}, join(parts...)...))
+	s.declare(append([]byte{declaresType}, bytejoin.Join(parts...)...))
 	return reference(s.next())
 }
 
@@ -85,7 +68,7 @@ func reference(i int) []byte {
 }
 
 func (s *scope) exportType(name string, bound []byte) {
-	s.declare(join(declaresExport, byte(0), name, sortType, bound))
+	s.declare(bytejoin.Join(declaresExport, byte(0), name, sortType, bound))
 	s.named[name] = s.next()
 }
 
@@ -95,7 +78,7 @@ func (s *scope) declareType(name string) {
 		return
 	}
 	declared[name](s)
-	s.exportType(name, join(equalTo, s.types-1))
+	s.exportType(name, bytejoin.Join(equalTo, s.types-1))
 }
 
 func (s *scope) function(f function) {
@@ -107,16 +90,16 @@ func (s *scope) function(f function) {
 	if f.result != nil {
 		answer = append([]byte{0}, f.result(s)...)
 	}
-	s.define(formFunc, len(f.params), join(params...), answer)
-	s.declare(join(declaresExport, byte(0), f.name, sortFunc, s.types-1))
+	s.define(formFunc, len(f.params), bytejoin.Join(params...), answer)
+	s.declare(bytejoin.Join(declaresExport, byte(0), f.name, sortFunc, s.types-1))
 }
 
 // imports adds an interface to a world, and gives it the types of the interface.
 func (s *scope) imports(name string, of *scope, types []string) {
 	s.define(formInstance, of.n, of.b)
-	s.declare(join(declaresImport, byte(0), name, sortInstance, s.types-1))
+	s.declare(bytejoin.Join(declaresImport, byte(0), name, sortInstance, s.types-1))
 	for _, t := range types {
-		s.declare(join(declaresAlias, sortType, aliasExport, s.instances, t))
+		s.declare(bytejoin.Join(declaresAlias, sortType, aliasExport, s.instances, t))
 		s.named[t] = s.next()
 	}
 	s.instances++
@@ -125,12 +108,12 @@ func (s *scope) imports(name string, of *scope, types []string) {
 // section is a world as a section of a module.
 func (s *scope) section(name string) []byte {
 	custom := func(name string, content []byte) []byte {
-		body := join(name, content)
-		return join(byte(0), len(body), body)
+		body := bytejoin.Join(name, content)
+		return bytejoin.Join(byte(0), len(body), body)
 	}
-	world := join(formComponent, 2, declaresType, formComponent, s.n, s.b, declaresExport, byte(0), "adapter:adapter/"+name, sortComponent, 0)
-	types, exports := join(1, world), join(1, byte(0), name, sortType, 0, byte(0))
-	return custom("component-type:"+name, join([]byte("\x00asm\x0d\x00\x01\x00"),
+	world := bytejoin.Join(formComponent, 2, declaresType, formComponent, s.n, s.b, declaresExport, byte(0), "adapter:adapter/"+name, sortComponent, 0)
+	types, exports := bytejoin.Join(1, world), bytejoin.Join(1, byte(0), name, sortType, 0, byte(0))
+	return custom("component-type:"+name, bytejoin.Join([]byte("\x00asm\x0d\x00\x01\x00"),
 		custom("wit-component-encoding", []byte{4, 0}), byte(7), len(types), types, byte(11), len(exports), exports))
 }
 
@@ -172,7 +155,7 @@ func record(of ...param) shape {
 	return func(s *scope) []byte {
 		var all []byte
 		for _, f := range of {
-			all = append(all, join(f.name, f.typ(s))...)
+			all = append(all, bytejoin.Join(f.name, f.typ(s))...)
 		}
 		return s.define(byte(0x72), len(of), all)
 	}
@@ -190,7 +173,7 @@ func variant(of ...param) shape {
 	return func(s *scope) []byte {
 		var all []byte
 		for _, c := range of {
-			all = append(all, join(c.name, optional(s, c.typ), byte(0))...)
+			all = append(all, bytejoin.Join(c.name, optional(s, c.typ), byte(0))...)
 		}
 		return s.define(byte(0x71), len(of), all)
 	}

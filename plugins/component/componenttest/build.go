@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"strings"
 
+	"github.com/wasmplane/wasmplane/plugins/component/bytejoin"
 	"github.com/wasmplane/wasmplane/plugins/plugintest/wat"
 )
 
@@ -56,24 +57,18 @@ func Name(s string) []byte { return append(U(len(s)), s...) }
 
 // Join puts parts together: numbers, bytes, text, types.
 func Join(parts ...any) []byte {
-	var out []byte
-	for _, p := range parts {
+	plain := make([]any, len(parts))
+	for i, p := range parts {
 		switch p := p.(type) {
-		case byte:
-			out = append(out, p)
-		case int:
-			out = append(out, U(p)...)
-		case []byte:
-			out = append(out, p...)
 		case Type:
-			out = append(out, p...)
-		case string:
-			out = append(out, Name(p)...)
+			plain[i] = []byte(p)
 		case Option:
-			out = append(out, p...)
+			plain[i] = []byte(p)
+		default:
+			plain[i] = p
 		}
 	}
-	return out
+	return bytejoin.Join(plain...)
 }
 
 // Preamble is how components begin.

@@ -5,6 +5,7 @@ package encode
 import (
 	"strconv"
 
+	"github.com/wasmplane/wasmplane/plugins/component/bytejoin"
 	"github.com/wasmplane/wasmplane/plugins/component/ctype"
 )
 
@@ -31,7 +32,7 @@ const (
 func types(functions []*ctype.CoreFunc) (encoded [][]byte, of []int) {
 	known := map[string]int{}
 	for _, f := range functions {
-		t := join(byte(0x60), values(f.Params), values(f.Results))
+		t := bytejoin.Join(byte(0x60), values(f.Params), values(f.Results))
 		i, ok := known[string(t)]
 		if !ok {
 			i = len(encoded)
@@ -44,7 +45,7 @@ func types(functions []*ctype.CoreFunc) (encoded [][]byte, of []int) {
 }
 
 func values(all []ctype.Core) []byte {
-	out := join(len(all))
+	out := bytejoin.Join(len(all))
 	for _, c := range all {
 		out = append(out, byte(c))
 	}
@@ -52,7 +53,7 @@ func values(all []ctype.Core) []byte {
 }
 
 // table is the type of the table: as long as there are functions.
-func table(n int) []byte { return join(byte(ctype.FuncRef), byte(1), n, n) }
+func table(n int) []byte { return bytejoin.Join(byte(ctype.FuncRef), byte(1), n, n) }
 
 // shimModule calls functions by a table, under the names 0, 1, 2 and so on. It exports the table.
 func shimModule(functions []*ctype.CoreFunc) []byte {
@@ -70,11 +71,11 @@ func shimModule(functions []*ctype.CoreFunc) []byte {
 	}
 	w.add(coreExports, tableName, oneOfTables, 0)
 	for i, f := range functions {
-		body := join(0) // no locals
+		body := bytejoin.Join(0) // no locals
 		for p := range f.Params {
-			body = append(body, join(opLocalGet, p)...)
+			body = append(body, bytejoin.Join(opLocalGet, p)...)
 		}
-		body = append(body, join(opConst, signed(i), opCallByTable, of[i], 0, opEnd)...)
+		body = append(body, bytejoin.Join(opConst, signed(i), opCallByTable, of[i], 0, opEnd)...)
 		w.add(coreCode, len(body), body)
 	}
 	w.flush()
@@ -113,19 +114,19 @@ func fixupModule(functions []*ctype.CoreFunc, initialized int) []byte {
 	if initialized > 0 {
 		w.add(coreFuncs, of[len(functions)])
 		w.flush()
-		w.whole(coreStart, join(start))
+		w.whole(coreStart, bytejoin.Join(start))
 	}
 	if len(functions) > 0 {
-		segment := join(0, opConst, 0, opEnd, len(functions))
+		segment := bytejoin.Join(0, opConst, 0, opEnd, len(functions))
 		for i := range functions {
-			segment = append(segment, join(i)...)
+			segment = append(segment, bytejoin.Join(i)...)
 		}
 		w.add(coreElements, segment)
 	}
 	if initialized > 0 {
-		body := join(0) // no locals
+		body := bytejoin.Join(0) // no locals
 		for i := len(functions); i < start; i++ {
-			body = append(body, join(opCall, i)...)
+			body = append(body, bytejoin.Join(opCall, i)...)
 		}
 		body = append(body, opEnd)
 		w.add(coreCode, len(body), body)

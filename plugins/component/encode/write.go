@@ -3,9 +3,9 @@
 package encode
 
 import (
-	"encoding/binary"
 	"strconv"
 
+	"github.com/wasmplane/wasmplane/plugins/component/bytejoin"
 	"github.com/wasmplane/wasmplane/plugins/component/ctype"
 )
 
@@ -14,23 +14,6 @@ const (
 	coreMagic = "\x00asm\x01\x00\x00\x00"
 	tableName = "$imports" // of the functions that are called indirectly
 )
-
-// join puts parts of an encoding together: bytes as they are, numbers, and texts with their length.
-func join(parts ...any) (out []byte) {
-	for _, p := range parts {
-		switch p := p.(type) {
-		case byte:
-			out = append(out, p)
-		case int:
-			out = binary.AppendUvarint(out, uint64(p))
-		case string:
-			out = append(binary.AppendUvarint(out, uint64(len(p))), p...)
-		case []byte:
-			out = append(out, p...)
-		}
-	}
-	return out
-}
 
 // items collects the items of sections. Those of one kind that follow each other share a section.
 type items struct {
@@ -47,13 +30,13 @@ func (w *items) add(section byte, parts ...any) {
 		w.section = section
 	}
 	w.n++
-	w.pending = append(w.pending, join(parts...)...)
+	w.pending = append(w.pending, bytejoin.Join(parts...)...)
 }
 
 func (w *items) flush() {
 	if w.n > 0 {
-		body := append(join(w.n), w.pending...)
-		w.out = append(w.out, join(w.section, len(body), body)...)
+		body := append(bytejoin.Join(w.n), w.pending...)
+		w.out = append(w.out, bytejoin.Join(w.section, len(body), body)...)
 	}
 	w.n, w.pending = 0, nil
 }
@@ -61,7 +44,7 @@ func (w *items) flush() {
 // whole adds a section that has no items.
 func (w *items) whole(section byte, body []byte) {
 	w.flush()
-	w.out = append(w.out, join(section, len(body), body)...)
+	w.out = append(w.out, bytejoin.Join(section, len(body), body)...)
 }
 
 // next is the index of something that is added to an index space.
@@ -88,9 +71,9 @@ type named struct {
 
 // bundle adds a core instance that consists of what is there.
 func (w *items) bundle(all []named) int {
-	out := join(byte(1), len(all))
+	out := bytejoin.Join(byte(1), len(all))
 	for _, n := range all {
-		out = append(out, join(n.name, byte(n.sort), n.index)...)
+		out = append(out, bytejoin.Join(n.name, byte(n.sort), n.index)...)
 	}
 	w.add(sectionCoreInstance, out)
 	return w.next("instance")
@@ -98,9 +81,9 @@ func (w *items) bundle(all []named) int {
 
 // instantiate adds an instance of a core module.
 func (w *items) instantiate(module int, args []named) int {
-	out := join(byte(0), module, len(args))
+	out := bytejoin.Join(byte(0), module, len(args))
 	for _, n := range args {
-		out = append(out, join(n.name, byte(ctype.CoreInsts), n.index)...)
+		out = append(out, bytejoin.Join(n.name, byte(ctype.CoreInsts), n.index)...)
 	}
 	w.add(sectionCoreInstance, out)
 	return w.next("instance")
@@ -231,7 +214,7 @@ func canonical(of *world, memory, realloc, post int) []byte {
 	n := 0
 	add := func(parts ...any) {
 		n++
-		out = append(out, join(parts...)...)
+		out = append(out, bytejoin.Join(parts...)...)
 	}
 	if memory >= 0 {
 		add(of.strings)
@@ -243,7 +226,7 @@ func canonical(of *world, memory, realloc, post int) []byte {
 	if post >= 0 {
 		add(byte(5), post)
 	}
-	return append(join(n), out...)
+	return append(bytejoin.Join(n), out...)
 }
 
 // worldOf is the world that says how a part has strings.

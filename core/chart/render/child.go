@@ -16,7 +16,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/Masterminds/semver/v3"
 	"helm.sh/helm/v4/pkg/chart/common"
@@ -33,35 +32,17 @@ import (
 	"github.com/wasmplane/wasmplane/core/run/confine"
 )
 
-// roleVariable carries the child's bounds. A variable and not argv[0], because executing
-// os.Executable() again loses argv[0].
-const roleVariable = "WASMPLANE_CHARTS_ROLE"
+// role is that of the child. Its variable carries the child's bounds.
+var role = &confine.Role{Variable: "WASMPLANE_CHARTS_ROLE", Name: "charts"}
 
-// prepared says that this process's main gave MaybeRun its chance, so that a child of this
-// binary would render and not be another of whatever this process is.
-var prepared atomic.Bool
-
-// MaybeRun takes the process over when it was started to render: it never returns then.
-// It comes first in main, before flags are read.
-func MaybeRun() {
-	encoded, ok := os.LookupEnv(roleVariable)
-	if !ok {
-		prepared.Store(true)
-		return
-	}
-	os.Clearenv()
-	if err := runRole(encoded); err != nil {
-		fmt.Fprintln(os.Stderr, "charts:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+// MaybeRun takes the process over when it was started to render (confine.Role).
+func MaybeRun() { role.MaybeRun(runRole) }
 
 // runRole is the life of the child.
 func runRole(encoded string) error {
 	var b confine.Bounds
 	if err := json.Unmarshal([]byte(encoded), &b); err != nil {
-		return fmt.Errorf("read the role from %s: %w", roleVariable, err)
+		return fmt.Errorf("read the role from %s: %w", role.Variable, err)
 	}
 	if _, _, err := b.Enter(); err != nil {
 		return err

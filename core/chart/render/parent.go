@@ -35,7 +35,7 @@ var ErrUnprepared = errors.New("this program cannot render charts in a child pro
 
 // New makes a renderer whose children are this program in another role.
 func New(l Limits) (*Renderer, error) {
-	if !prepared.Load() {
+	if !role.Prepared() {
 		return nil, ErrUnprepared
 	}
 	program, err := confine.Program()
@@ -135,7 +135,7 @@ func (r *Renderer) child(ctx context.Context, private bool, q request, body []by
 		return nil, true, err
 	}
 	defer remove()
-	role, err := json.Marshal(confine.Bounds{
+	bounds, err := json.Marshal(confine.Bounds{
 		Memory: r.limits.Memory, CPU: int64(r.limits.CPU / time.Second), File: 4 << 10, Scratch: scratch, Private: private,
 	})
 	if err != nil {
@@ -143,7 +143,7 @@ func (r *Renderer) child(ctx context.Context, private bool, q request, body []by
 	}
 	cmd := exec.Command(r.program) //nolint:noctx // confine.Run ends it, and waits for its end
 	cmd.Args = []string{"wasmplane-charts"}
-	cmd.Env = []string{roleVariable + "=" + string(role), "GOMAXPROCS=2"}
+	cmd.Env = []string{role.Variable + "=" + string(bounds), "GOMAXPROCS=2"}
 	cmd.Dir, cmd.SysProcAttr = "/", confine.Attributes(private)
 	end, started, err := confine.Run(ctx, cmd, func(in io.Writer, out io.Reader) (err error) {
 		rep, err = r.talk(ctx, in, out, q, body, look)

@@ -100,7 +100,7 @@ var ErrUnprepared = errors.New("this program cannot compile plugins in a child p
 
 // NewChild makes a compiler that runs this program again for each module.
 func NewChild(l Limits) (*Child, error) {
-	if !prepared.Load() {
+	if !inChild.Prepared() {
 		return nil, ErrUnprepared
 	}
 	program, err := confine.Program()
@@ -211,7 +211,7 @@ func (c *Child) start(ctx context.Context, p *child, private bool) (started bool
 	}
 	cmd := exec.Command(c.program) //nolint:noctx // its end is awaited with a bound, below
 	cmd.Args = []string{"wasmplane-compiler"}
-	cmd.Env = []string{roleVariable + "=" + string(encoded), "GOMAXPROCS=2"}
+	cmd.Env = []string{inChild.Variable + "=" + string(encoded), "GOMAXPROCS=2"}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = confine.Attributes(private)
 	return p.run(ctx, cmd)

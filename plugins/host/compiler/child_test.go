@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/wasmplane/wasmplane/core/run/confine"
 	"github.com/wasmplane/wasmplane/plugins/rego"
 )
 
@@ -205,8 +206,9 @@ func TestAChildDiesWithItsContext(t *testing.T) {
 }
 
 func TestWhoseMainIsNotPreparedHasNoChildren(t *testing.T) {
-	prepared.Store(false)
-	defer prepared.Store(true)
+	before := inChild
+	inChild = &confine.Role{}
+	defer func() { inChild = before }()
 	if _, err := NewChild(Limits{}); !errors.Is(err, ErrUnprepared) {
 		t.Error(err)
 	}

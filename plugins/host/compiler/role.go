@@ -15,7 +15,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,11 +24,10 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/rego"
 )
 
-// roleVariable carries the child's role. A variable and not argv[0], because executing
-// os.Executable() again loses argv[0].
-const roleVariable = "WASMPLANE_COMPILER_ROLE"
+// inChild is the child's role. Its variable carries a role.
+var inChild = &confine.Role{Variable: "WASMPLANE_COMPILER_ROLE", Name: "compiler"}
 
-// role is what the parent tells the child, as JSON in roleVariable.
+// role is what the parent tells the child, as JSON in the variable of inChild.
 type role struct {
 	confine.Bounds          // the engine writes to Scratch
 	status         *os.File // what the kernel says of this process
@@ -62,31 +60,18 @@ type reply struct {
 // binary is their child's too.
 var misbehave func(how string) error
 
-// prepared says that this process's main gave MaybeRun its chance, so that a child of this
-// binary would be a compiler and not another of whatever this process is.
-var prepared atomic.Bool
-
-// MaybeRun takes the process over when it was started to compile: it never returns then.
-// It comes first in main, before flags are read.
+// MaybeRun takes the process over when it was started to compile (confine.Role).
 func MaybeRun() {
-	encoded, ok := os.LookupEnv(roleVariable)
-	if !ok {
-		prepared.Store(true)
-		return
-	}
-	os.Clearenv()
-	if err := runRole(context.Background(), encoded); err != nil { //nolint:forbidigo // this is the child's main
-		fmt.Fprintln(os.Stderr, "compiler:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	inChild.MaybeRun(func(encoded string) error {
+		return runRole(context.Background(), encoded) //nolint:forbidigo // this is the child's main
+	})
 }
 
 // runRole is the life of the child.
 func runRole(ctx context.Context, encoded string) error {
 	var r role
 	if err := json.Unmarshal([]byte(encoded), &r); err != nil {
-		return fmt.Errorf("read the role from %s: %w", roleVariable, err)
+		return fmt.Errorf("read the role from %s: %w", inChild.Variable, err)
 	}
 	var err error
 	if r.Scratch, r.status, err = r.Enter(); err != nil {

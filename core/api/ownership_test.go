@@ -270,9 +270,9 @@ func (c *counting) UpdateNoErrors(live, next runtime.Object, manager string) run
 	return c.Upstream.UpdateNoErrors(live, next, manager)
 }
 
-// Pods of one shape are asked about once, whatever their values and their owner;
-// a label, a container or an owner more is another shape.
-func TestAShapeIsAskedAboutOnce(t *testing.T) {
+// managerOfPods is a Manager of pods; what it asks upstream's code is counted.
+func managerOfPods(t *testing.T) (*ownership.Manager, *counting, *kindcodec.Codec) {
+	t.Helper()
 	c := newContract(t)
 	r := rowOf(t, c, "", "pods")
 	tc, err := c.TypeConverter(r)
@@ -281,10 +281,15 @@ func TestAShapeIsAskedAboutOnce(t *testing.T) {
 	}
 	upstream := &counting{Upstream: upstreamManager(t, c, r, "v1")}
 	codec := r.Codec("v1").(*kindcodec.Codec)
-	m := ownership.New(ownership.Config{
-		Upstream: upstream, Types: tc, Kind: r.GVK("v1"), Empty: codec.Named(codec.Empty()),
-		Structure: &structural.Types{},
-	})
+	return ownership.New(ownership.Config{
+		Upstream: upstream, Types: tc, Kind: r.GVK("v1"), Empty: codec.Named(codec.Empty()), Structure: &structural.Types{},
+	}), upstream, codec
+}
+
+// Pods of one shape are asked about once, whatever their values and their owner;
+// a label, a container or an owner more is another shape.
+func TestAShapeIsAskedAboutOnce(t *testing.T) {
+	m, upstream, codec := managerOfPods(t)
 	create := func(change func(*corev1.Pod)) {
 		t.Helper()
 		o, err := codec.Decode([]byte(podJSON), object.JSON)
@@ -318,17 +323,8 @@ func TestAShapeIsAskedAboutOnce(t *testing.T) {
 // Whatever IPs and owners come, go and change, and whoever writes them: what is remembered of one pod is what upstream's
 // code would make of the next.
 func TestNamesOfListItems(t *testing.T) {
-	c := newContract(t)
-	r := rowOf(t, c, "", "pods")
-	tc, err := c.TypeConverter(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs := upstreamManager(t, c, r, "v1")
-	codec := r.Codec("v1").(*kindcodec.Codec)
-	m := ownership.New(ownership.Config{
-		Upstream: theirs, Types: tc, Kind: r.GVK("v1"), Empty: codec.Named(codec.Empty()), Structure: &structural.Types{},
-	})
+	m, upstream, codec := managerOfPods(t)
+	theirs := upstream.Upstream
 	names := []string{"10.0.0.1", "10.0.0.2", "9.1.1.1", "fd00::1", "::1", `x"}`, "", "00000000-1111-2222-3333-444444444444"}
 	rapid.Check(t, func(t *rapid.T) {
 		o, err := codec.Decode([]byte(podJSON), object.JSON)
@@ -373,19 +369,8 @@ func TestNamesOfListItems(t *testing.T) {
 // Reports of one kind are asked about once, whatever they say, whatever IP a pod has and who owns it: the first of a pod,
 // the next that changes the same of it, one that changes nothing.
 func TestAnUpdateIsAskedAboutOnce(t *testing.T) {
-	c := newContract(t)
-	r := rowOf(t, c, "", "pods")
-	tc, err := c.TypeConverter(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs := upstreamManager(t, c, r, "v1")
-	upstream := &counting{Upstream: theirs}
-	codec := r.Codec("v1").(*kindcodec.Codec)
-	m := ownership.New(ownership.Config{
-		Upstream: upstream, Types: tc, Kind: r.GVK("v1"), Empty: codec.Named(codec.Empty()),
-		Structure: &structural.Types{},
-	})
+	m, upstream, codec := managerOfPods(t)
+	theirs := upstream.Upstream
 	ready := func(p *corev1.Pod, status corev1.ConditionStatus, message string) {
 		for i := range p.Status.Conditions {
 			if p.Status.Conditions[i].Type == corev1.PodReady {

@@ -127,7 +127,7 @@ func (c *Controller) changed(old, current metav1.Object) {
 		case len(cidrs) == 0 && !waited: // one that waits is called by a part that becomes free, not by its own changes
 			c.loop.Add(node.Name)
 		case len(cidrs) > 0 && waited:
-			c.content(node.Name) // somebody else gave it one: that which it may have been called for is free
+			c.stopWaiting(node.Name) // somebody else gave it one: that which it may have been called for is free
 			c.offer()
 		}
 		return
@@ -136,7 +136,7 @@ func (c *Controller) changed(old, current metav1.Object) {
 		for _, p := range c.pools {
 			p.release(node.Name)
 		}
-		c.content(node.Name)
+		c.stopWaiting(node.Name)
 		c.offer()
 	}
 }
@@ -146,8 +146,8 @@ func (c *Controller) waits(node string) bool {
 	return slices.ContainsFunc(c.pools, func(p *pool) bool { return p.waiting[node] })
 }
 
-// content notes that a node waits no more. Lock held.
-func (c *Controller) content(node string) {
+// stopWaiting records that a node waits no more. Lock held.
+func (c *Controller) stopWaiting(node string) {
 	for _, p := range c.pools {
 		delete(p.waiting, node)
 	}
@@ -240,12 +240,12 @@ func (c *Controller) take(node string) (cidrs []string, first bool, err error) {
 		prefix, ok := p.take(node)
 		if !ok {
 			first = !c.waits(node)
-			c.content(node)
+			c.stopWaiting(node)
 			p.waiting[node] = true // it has a part of each of those before
 			return nil, first, fmt.Errorf("the pod network %s has no /%d left for a node; it holds %d", p.network, p.bits, p.size())
 		}
 		cidrs = append(cidrs, prefix.String())
 	}
-	c.content(node)
+	c.stopWaiting(node)
 	return cidrs, false, nil
 }

@@ -111,7 +111,8 @@ func (s *scope) section(name string) []byte {
 		body := bytejoin.Join(name, content)
 		return bytejoin.Join(byte(0), len(body), body)
 	}
-	world := bytejoin.Join(formComponent, 2, declaresType, formComponent, s.n, s.b, declaresExport, byte(0), "adapter:adapter/"+name, sortComponent, 0)
+	world := bytejoin.Join(formComponent, 2, declaresType, formComponent, s.n, s.b,
+		declaresExport, byte(0), "adapter:adapter/"+name, sortComponent, 0)
 	types, exports := bytejoin.Join(1, world), bytejoin.Join(1, byte(0), name, sortType, 0, byte(0))
 	return custom("component-type:"+name, bytejoin.Join([]byte("\x00asm\x0d\x00\x01\x00"),
 		custom("wit-component-encoding", []byte{4, 0}), byte(7), len(types), types, byte(11), len(exports), exports))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -339,5 +340,23 @@ func TestLongTextsAreNotHeldAgainstLargePatterns(t *testing.T) {
 	label := []byte(`{"metadata":{"labels":{"a":"b"}}}`)
 	if _, err := tabs.Patch(t.Context(), before.GetName(), types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
 		t.Errorf("an object from before: %.300v", err)
+	}
+}
+
+// TestAnObjectOfManyErrorsIsNotLookedAtToItsEnd: 50,000 entries of the wrong type were compared with each other until long after
+// the request's end.
+func TestAnObjectOfManyErrorsIsNotLookedAtToItsEnd(t *testing.T) {
+	c := start(t, clusterOptions{})
+	c.define(crontabs)
+	tabs := c.in("crontabs.v1.stable.example.com")
+	tags := make([]string, 50_000)
+	for i := range tags {
+		tags[i] = strconv.Itoa(i)
+	}
+	wrong := tab(t, "wrong", `{cronSpec: "* * * * 5", tags: [`+strings.Join(tags, ", ")+`]}`)
+	_, err := tabs.Create(t.Context(), wrong, metav1.CreateOptions{})
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `spec.tags[249]: Invalid value: "integer"`) ||
+		!strings.Contains(err.Error(), "after 250 errors the object is not held against its schema any further") {
+		t.Errorf("%.1000v", err)
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/patterncost"
 	"github.com/wasmplane/wasmplane/core/customresource/extension"
+	"github.com/wasmplane/wasmplane/core/customresource/schemacheck"
 )
 
 // customVersion is one version of a definition.
@@ -74,7 +75,7 @@ func (v *customVersion) compile() (*api.CustomVersion, error) {
 	if internal != nil {
 		props = internal.OpenAPIV3Schema
 	}
-	validator, _, err := validation.NewSchemaValidator(props)
+	_, schema, err := validation.NewSchemaValidator(props)
 	if err != nil {
 		return nil, fmt.Errorf("schema of %s in version %s: %w", v.def.gr, v.spec.Name, err)
 	}
@@ -82,8 +83,8 @@ func (v *customVersion) compile() (*api.CustomVersion, error) {
 	if err != nil {
 		return nil, err
 	}
-	strategy := upstream.NewStrategy(crdserverscheme.NewUnstructuredObjectTyper(), v.def.namespaced(), v.codec.gvk, validator, statusValidator,
-		structural, status, v.scale(), v.spec.SelectableFields)
+	strategy := upstream.NewStrategy(crdserverscheme.NewUnstructuredObjectTyper(), v.def.namespaced(), v.codec.gvk,
+		schemacheck.New(schema), statusValidator, structural, status, v.scale(), v.spec.SelectableFields)
 	out := &api.CustomVersion{
 		Strategy: judged{managed: strategy, version: v, patterns: patterncost.Of(props)}, Attrs: strategy.GetAttrs, Selectable: v.selectable(),
 		DecodeStrict: func(data []byte, mediaType string) (runtime.Object, []error, error) {
@@ -120,11 +121,11 @@ func (v *customVersion) status(
 	if !ok {
 		return status, nil, nil
 	}
-	validator, _, err := validation.NewSchemaValidator(&own)
+	_, schema, err := validation.NewSchemaValidator(&own)
 	if err != nil {
 		return nil, nil, fmt.Errorf("schema of the status of %s in version %s: %w", v.def.gr, v.spec.Name, err)
 	}
-	return status, validator, nil
+	return status, schemacheck.New(schema), nil
 }
 
 func (v *customVersion) scale() *apiextensions.CustomResourceSubresourceScale {
@@ -163,7 +164,7 @@ func (j judged) Validate(ctx context.Context, o runtime.Object) field.ErrorList 
 		return errs
 	}
 	if errs := j.managed.Validate(ctx, o); len(errs) > 0 {
-		return errs
+		return unfinished(errs)
 	}
 	return j.ask(ctx, o, nil)
 }
@@ -174,9 +175,20 @@ func (j judged) ValidateUpdate(ctx context.Context, o, old runtime.Object) field
 		return errs
 	}
 	if errs := j.managed.ValidateUpdate(ctx, o, old); len(errs) > 0 {
-		return errs
+		return unfinished(errs)
 	}
 	return j.ask(ctx, o, old)
+}
+
+// unfinished says behind many errors that the object was not looked at further.
+func unfinished(errs field.ErrorList) field.ErrorList {
+	if len(errs) < schemacheck.MaxErrors {
+		return errs
+	}
+	return append(errs, &field.Error{
+		Type: field.ErrorTypeForbidden, Field: errs[len(errs)-1].Field,
+		Detail: fmt.Sprintf("after %d errors the object is not held against its schema any further", schemacheck.MaxErrors),
+	})
 }
 
 func contentOf(o runtime.Object) map[string]any {

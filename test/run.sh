@@ -19,11 +19,12 @@ trap 'rm -rf "$report"' EXIT
 go build -o "$report/report" ./test/internal/report
 # The Go SDK is a module of its own, whose tests are run with the others.
 packages=${PACKAGES:-}
-status=0
+before=("${FAILED_BEFORE:-}")
 if [ -z "$packages" ]; then
   packages=$(go list ./... github.com/wasmplane/wasmplane/sdk/go/... | grep -v '/test/bench$')
-  (cd test/conformance && go test ./...) || status=$?
+  (cd test/conformance && go test ./...) || before+=("test/conformance: go test ./... there ends with $?; what it printed stands above the first package")
 fi
+status=0
 again=(-again "$timeout")
 if [ "${AGAIN:-}" = 0 ]; then
   again=()
@@ -31,7 +32,7 @@ fi
 # FAILED_BEFORE says what has failed already, and is counted. What failed, and whether it passed at the second try, the
 # report says; go test itself ends with 1 where a test failed, and with another number where it was ended itself.
 set +e
-go test -p 2 -timeout "$timeout" -json $packages 2>&1 | "$report/report" "${again[@]}" "${FAILED_BEFORE:-}"
+go test -p 2 -timeout "$timeout" -json $packages 2>&1 | "$report/report" "${again[@]}" "${before[@]}"
 ends=("${PIPESTATUS[@]}")
 if [ "${ends[1]}" != 0 ]; then
   status=${ends[1]}

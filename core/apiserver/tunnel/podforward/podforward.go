@@ -7,6 +7,7 @@
 package podforward
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -150,9 +151,20 @@ func (d *Dialer) forward(ctx context.Context, pod *corev1.Pod, at netip.AddrPort
 	header.Set(corev1.StreamType, corev1.StreamTypeData)
 	data, err := link.CreateStream(header)
 	if err != nil {
-		return nil, errors.Join(err, link.Close())
+		// A kubelet that cannot connect resets this stream, at times before it has been taken for made.
+		return nil, errors.Join(cmp.Or(refusal(ctx, link, failures), err), link.Close())
 	}
 	return carry(link, data, failures, at), nil
+}
+
+// refusal returns what a kubelet said of a port that it could not connect to, or nil. It waits for it until ctx ends.
+func refusal(ctx context.Context, link httpstream.Connection, failures httpstream.Stream) error {
+	stop := context.AfterFunc(ctx, func() { _ = link.Close() }) // the stream ends with it
+	defer stop()
+	if message, _ := io.ReadAll(io.LimitReader(failures, mostMessage)); len(message) > 0 {
+		return errors.New(string(message))
+	}
+	return nil
 }
 
 // upgrade makes a connection to a kubelet into one of streams.

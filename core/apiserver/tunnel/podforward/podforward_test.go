@@ -37,7 +37,9 @@ import (
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
 		// It waits a second for somebody to take the error of a connection that both sides have closed.
-		goleak.IgnoreTopFunction("github.com/moby/spdystream.(*Connection).shutdown"))
+		goleak.IgnoreTopFunction("github.com/moby/spdystream.(*Connection).shutdown"),
+		// The runtime's server waits for ever where it gave a stream up, and its client closed, before it had replied that the stream is made.
+		goleak.IgnoreAnyFunction("github.com/moby/spdystream.(*Stream).waitWriteReply"))
 }
 
 // inPod connects to a listener of the test as a runtime does within a pod.
@@ -190,14 +192,17 @@ func TestWhatGoesWrongIsSaid(t *testing.T) {
 	t.Run("nobody listens", func(t *testing.T) {
 		s, kubelets := kubelet(t, forwarding(t))
 		conn, ok, err := through(t, podforward.New(podforward.Config{API: cluster(t, s), Pods: networks, Kubelets: kubelets}), "10.244.1.7:"+port)
-		if !ok || err != nil {
+		if !ok {
 			t.Fatal(ok, err)
 		}
-		if _, err = io.ReadAll(conn); err == nil || !strings.Contains(err.Error(), "connection refused") {
-			t.Errorf("reading ends with %v", err)
+		if err == nil { // the kubelet took the stream before it gave it up
+			_, err = io.ReadAll(conn)
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
 		}
-		if err := conn.Close(); err != nil {
-			t.Error(err)
+		if err == nil || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("connecting and reading end with %v", err)
 		}
 	})
 	t.Run("the kubelet refuses", func(t *testing.T) {

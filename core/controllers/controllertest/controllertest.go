@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strconv"
 	"sync"
 	"testing"
@@ -176,7 +177,40 @@ func (c *Cluster) onUpdate(action clienttesting.Action) (bool, runtime.Object, e
 			fmt.Errorf("the object has been modified: stored %s, sent %s", was.GetResourceVersion(), v))
 	}
 	m.SetResourceVersion(c.next())
+	if action.GetSubresource() == "" {
+		return false, nil, nextGeneration(update.GetObject(), m, stored, was)
+	}
 	return false, nil, nil
+}
+
+// nextGeneration gives an object a generation of its own where more than its metadata and status differs from what is stored, as the API does:
+// by it a controller knows that what it reads is older than what it wrote.
+func nextGeneration(obj runtime.Object, m metav1.Object, stored runtime.Object, was metav1.Object) error {
+	m.SetGeneration(was.GetGeneration())
+	sent, err := wanted(obj)
+	if err != nil {
+		return err
+	}
+	before, err := wanted(stored)
+	if err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(sent, before) {
+		m.SetGeneration(was.GetGeneration() + 1)
+	}
+	return nil
+}
+
+// wanted is what somebody wants of an object.
+func wanted(obj runtime.Object) (map[string]any, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range []string{"apiVersion", "kind", "metadata", "status"} {
+		delete(fields, other)
+	}
+	return fields, nil
 }
 
 // onPatch lets the fake patch, and gives the result a version of its own: informers
@@ -204,6 +238,15 @@ func (c *Cluster) onPatch(action clienttesting.Action) (bool, runtime.Object, er
 		return true, nil, err
 	}
 	m.SetResourceVersion(c.next())
+	was, err := meta.Accessor(stored)
+	if err != nil {
+		return true, nil, err
+	}
+	if action.GetSubresource() == "" {
+		if err := nextGeneration(obj, m, stored, was); err != nil {
+			return true, nil, err
+		}
+	}
 	return true, obj, c.Client.Tracker().Update(action.GetResource(), obj, m.GetNamespace())
 }
 

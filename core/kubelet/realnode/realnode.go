@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -239,7 +240,10 @@ func politely(ctx context.Context, child containerd.Config, grace int64) error {
 	}))
 }
 
-// each does it for all items, several at once, and answers all errors.
+// mostErrors bounds how many of a node's pods say why they could not be stopped: after a runtime's end all say the same.
+const mostErrors = 5
+
+// each does it for all items, several at once, and answers the first mostErrors errors and the count of the others.
 func each[T any](items []T, do func(T) error) error {
 	var (
 		wg    sync.WaitGroup
@@ -254,8 +258,12 @@ func each[T any](items []T, do func(T) error) error {
 		})
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("stop the pods: %w", err)
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) == 0 {
+		return nil
 	}
-	return nil
+	if more := len(errs) - mostErrors; more > 0 {
+		errs = append(errs[:mostErrors], fmt.Errorf("and %d more", more))
+	}
+	return fmt.Errorf("stop the pods: %w", errors.Join(errs...))
 }

@@ -76,6 +76,7 @@ type Child struct {
 	program string
 	plain   atomic.Bool // name spaces of its own cannot be had here
 	test    string
+	started func(pid int) // for tests: a child has been started
 }
 
 // Turn is a compilation's turn among others. A child rests while others have theirs.
@@ -172,7 +173,7 @@ func (c turned) Rego(ctx context.Context, p rego.Policy) ([]byte, error) {
 func (c *Child) ask(ctx context.Context, t Turn, q request, body []byte) (*Artifact, Usage, error) {
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p := &child{limits: c.limits.of(len(body)), request: q, wasm: body, turn: t, end: cancel}
+	p := &child{limits: c.limits.of(len(body)), request: q, wasm: body, turn: t, end: cancel, started: c.started}
 	err := c.run(bounded, p)
 	if err != nil && context.Cause(bounded) != nil {
 		err = context.Cause(bounded)
@@ -224,6 +225,7 @@ type child struct {
 	wasm     []byte
 	turn     Turn // nil = it need not rest
 	end      context.CancelCauseFunc
+	started  func(pid int) // nil = nobody wants to know
 	artifact *Artifact
 	usage    Usage
 }
@@ -280,6 +282,9 @@ func (p *child) run(ctx context.Context, cmd *exec.Cmd) (started bool, err error
 	_ = answers.Close() // the child's now
 	if err != nil {
 		return !confine.Unavailable(err), fmt.Errorf("start the compiler's process: %w", err)
+	}
+	if p.started != nil {
+		p.started(cmd.Process.Pid)
 	}
 	stop := context.AfterFunc(ctx, func() {
 		_ = cmd.Process.Kill()

@@ -38,6 +38,7 @@ spec:
               any: {x-kubernetes-preserve-unknown-fields: true}
               pod: {type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}
               tags: {type: array, x-kubernetes-list-type: set, items: {type: string}}
+              ports: {type: array, items: {type: object, properties: {protocol: {type: string, default: TCP}}}}
           status: {type: object, properties: {replicas: {type: integer}}}
 `
 

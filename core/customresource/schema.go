@@ -21,6 +21,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/kindcodec"
+	"github.com/wasmplane/wasmplane/core/customresource/schemacheck"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -125,14 +126,16 @@ func (v *customVersion) coerce(u *unstructured.Unstructured, o coercing) (unknow
 	return unknown, nil
 }
 
-// fill fills in the defaults of the version's schema.
+// fill fills in the defaults of the version's schema. An object that would have too many of them stays as it is: validation refuses it.
 func (v *customVersion) fill(u *unstructured.Unstructured) {
 	if u.GroupVersionKind() != v.codec.gvk {
 		return
 	}
-	if s, err := v.structural(); err == nil && s != nil {
-		defaulting.Default(u.Object, s)
+	s, err := v.structural()
+	if err != nil || s == nil || v.multiplies() && schemacheck.TooManyDefaults(u.Object, s) {
+		return
 	}
+	defaulting.Default(u.Object, s)
 }
 
 // decode reads a body. strict are its unknown and duplicate fields in upstream's words.

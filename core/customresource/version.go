@@ -38,6 +38,7 @@ type customVersion struct {
 	spec       *apiextensionsv1.CustomResourceDefinitionVersion
 	codec      *codec
 	structural func() (*structuralschema.Structural, error)
+	multiplies func() bool // its defaults fill entries of lists or maps
 	compiled   func() (*api.CustomVersion, error)
 }
 
@@ -45,6 +46,10 @@ func newVersion(d *definition, spec *apiextensionsv1.CustomResourceDefinitionVer
 	v := &customVersion{def: d, spec: spec}
 	v.codec = &codec{gvk: d.gv(spec.Name).WithKind(d.kind), version: v}
 	v.structural = sync.OnceValues(v.makeStructural)
+	v.multiplies = sync.OnceValue(func() bool {
+		s, err := v.structural()
+		return err == nil && schemacheck.Multiplies(s)
+	})
 	v.compiled = sync.OnceValues(v.compile)
 	return v
 }
@@ -160,7 +165,7 @@ type judged struct {
 
 // Validate implements rest.RESTCreateStrategy.
 func (j judged) Validate(ctx context.Context, o runtime.Object) field.ErrorList {
-	if errs := j.patterns.Check(contentOf(o), nil); len(errs) > 0 {
+	if errs := append(j.version.unfilled(o), j.patterns.Check(contentOf(o), nil)...); len(errs) > 0 {
 		return errs
 	}
 	if errs := j.managed.Validate(ctx, o); len(errs) > 0 {
@@ -171,13 +176,25 @@ func (j judged) Validate(ctx context.Context, o runtime.Object) field.ErrorList 
 
 // ValidateUpdate implements rest.RESTUpdateStrategy.
 func (j judged) ValidateUpdate(ctx context.Context, o, old runtime.Object) field.ErrorList {
-	if errs := j.patterns.Check(contentOf(o), contentOf(old)); len(errs) > 0 {
+	if errs := append(j.version.unfilled(o), j.patterns.Check(contentOf(o), contentOf(old))...); len(errs) > 0 {
 		return errs
 	}
 	if errs := j.managed.ValidateUpdate(ctx, o, old); len(errs) > 0 {
 		return unfinished(errs)
 	}
 	return j.ask(ctx, o, old)
+}
+
+// unfilled refuses an object that fill has left as it was.
+func (v *customVersion) unfilled(o runtime.Object) field.ErrorList {
+	if !v.multiplies() {
+		return nil
+	}
+	if s, err := v.structural(); err != nil || !schemacheck.TooManyDefaults(contentOf(o), s) {
+		return nil // without its schema nobody could decode the object
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf(
+		"the defaults of the schema would add too many values to the entries of lists and maps: the limit is %d", schemacheck.MaxDefaults))}
 }
 
 // unfinished says behind many errors that the object was not looked at further.

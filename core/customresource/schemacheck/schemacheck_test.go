@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/cel/common"
@@ -168,6 +170,115 @@ func TestWhatWasWrongBeforeHidesNothing(t *testing.T) {
 	old["n"] = "x"
 	if errs := validation.ValidateCustomResourceUpdate(nil, value, old, New(schema), validation.WithRatcheting(nil)); len(errs) > 0 {
 		t.Errorf("what is as it was: %v", errs)
+	}
+}
+
+// TestAlternativesAndEnumerationsAreCounted: of objects that a definition may have, and of ones that would take minutes.
+func TestAlternativesAndEnumerationsAreCounted(t *testing.T) {
+	text := spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"string"}}}
+	list := func(items spec.Schema) spec.Schema {
+		return spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"array"}, Items: &spec.SchemaOrArray{Schema: &items}}}
+	}
+	of := func(values int) spec.Schema {
+		s := text
+		for i := range values {
+			s.Enum = append(s.Enum, fmt.Sprint(i))
+		}
+		return s
+	}
+	any3, any50, inner := text, text, list(text)
+	any3.AnyOf, any50.AnyOf = []spec.Schema{text, text, text}, slices.Repeat([]spec.Schema{text}, 50)
+	inner.AllOf = []spec.Schema{list(text)}
+	entries := slices.Repeat([]any{"0"}, 30_000)
+	for name, c := range map[string]struct {
+		schema  spec.Schema
+		refused bool
+	}{
+		"texts":                           {list(text), false},
+		"a short enumeration":             {list(of(40)), false},
+		"a long one":                      {list(of(5_000)), true},
+		"a few alternatives":              {list(any3), false},
+		"many":                            {list(any50), true},
+		"an alternative for a whole list": {inner, true},
+	} {
+		p := &place{walk: &walk{}, schema: &c.schema}
+		errs := p.all(entries).Errors
+		if most := MaxWork + perEntry + len(c.schema.Items.Schema.Enum); p.walk.work > most || (len(errs) == 1) != c.refused {
+			t.Errorf("%s: counted %d, errors %v", name, p.walk.work, errs)
+		}
+		same := New(&c.schema).ValidateUpdate(entries, slices.Clone(entries), validation.WithRatcheting(nil))
+		if len(same.Errors) > 0 {
+			t.Errorf("%s, as it was: %v", name, same.Errors)
+		}
+	}
+}
+
+// TestDefaultsOfEntriesAreCounted: a default of 100 values in each of 100,000 entries would take gigabytes.
+func TestDefaultsOfEntriesAreCounted(t *testing.T) {
+	hundred := make([]any, 99)
+	empty := func(n int) map[string]any { return map[string]any{"l": slices.Repeat([]any{map[string]any{}}, n)} }
+	object := func(d any) *structuralschema.Structural {
+		return &structuralschema.Structural{Properties: map[string]structuralschema.Structural{
+			"d": {Generic: structuralschema.Generic{Default: structuralschema.JSON{Object: d}}}, "e": {},
+		}}
+	}
+	in := func(items *structuralschema.Structural) *structuralschema.Structural {
+		return &structuralschema.Structural{Properties: map[string]structuralschema.Structural{"l": {Items: items}}}
+	}
+	values := &structuralschema.Structural{AdditionalProperties: &structuralschema.StructuralOrBool{Structural: object(hundred)}}
+	for name, c := range map[string]struct {
+		schema   *structuralschema.Structural
+		value    map[string]any
+		multiply bool
+		tooMany  bool
+	}{
+		"one":                 {object(hundred), map[string]any{}, false, false},
+		"a list":              {in(object(hundred)), empty(3000), true, true},
+		"a list, filled":      {in(object(hundred)), map[string]any{"l": slices.Repeat([]any{map[string]any{"d": "x"}}, 3000)}, true, false},
+		"a short list":        {in(object(hundred)), empty(1000), true, false},
+		"a map":               {values, map[string]any{"a": map[string]any{}}, true, false},
+		"a list in a default": {in(object(slices.Repeat([]any{hundred}, 100))), empty(30), true, true},
+		"without defaults":    {in(&structuralschema.Structural{}), empty(3000), false, false},
+	} {
+		if got := Multiplies(c.schema); got != c.multiply {
+			t.Errorf("%s: multiplies %v", name, got)
+		}
+		if got := TooManyDefaults(c.value, c.schema); got != c.tooMany {
+			t.Errorf("%s: too many %v", name, got)
+		}
+	}
+}
+
+// TestWhatIsCountedIsWhatDefaultsAdd.
+func TestWhatIsCountedIsWhatDefaultsAdd(t *testing.T) {
+	schema := &structuralschema.Structural{Properties: map[string]structuralschema.Structural{
+		"l": {Items: &structuralschema.Structural{
+			Generic: structuralschema.Generic{Default: structuralschema.JSON{Object: map[string]any{"b": int64(1)}}},
+			Properties: map[string]structuralschema.Structural{
+				"a": {Generic: structuralschema.Generic{Default: structuralschema.JSON{Object: map[string]any{"x": []any{"y"}}}}},
+				"b": {Generic: structuralschema.Generic{Default: structuralschema.JSON{Object: int64(2)}}},
+			},
+		}},
+		"m": {AdditionalProperties: &structuralschema.StructuralOrBool{Structural: &structuralschema.Structural{
+			Generic: structuralschema.Generic{Default: structuralschema.JSON{Object: "z"}},
+		}}},
+	}}
+	object := map[string]any{"l": []any{map[string]any{}, map[string]any{"b": nil}, nil, "other"}, "m": map[string]any{"n": nil, "o": "p"}}
+	count := func() int {
+		var a added
+		a.values(object)
+		return int(a)
+	}
+	before := count()
+	var a added
+	a.walk(object, schema)
+	defaulting.Default(object, schema)
+	// Three nulls became values: they were counted before, too.
+	if got, want := int(a), count()-before+3; got != want || a == 0 {
+		t.Errorf("%d are counted, %d were added", got, want)
+	}
+	if TooManyDefaults(object, schema) {
+		t.Error("what is filled gets more")
 	}
 }
 

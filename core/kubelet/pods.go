@@ -64,6 +64,9 @@ func (k *Kubelet) podGone(p *corev1.Pod) {
 		return
 	}
 	if w := k.worker(p.UID); w != nil {
+		// The scheduler gives its place to others at once, even if the pod takes an hour to end: whoever was deleted by
+		// force is not counted any more. Its devices it keeps for as long as it runs.
+		k.room.Release(p.UID)
 		w.send(pod.Removed{Pod: p})
 	}
 }

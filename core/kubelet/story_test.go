@@ -21,6 +21,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/podmetrics"
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
 )
@@ -244,6 +245,39 @@ func TestPodsThatDoNotFitAreRefused(t *testing.T) {
 	})
 	w.create("n1", "next", ask("4"))
 	w.until("next", "running", running)
+}
+
+// TestAPodDeletedByForceLeavesItsPlace: the scheduler counts it no more, so the node must not
+// either, though the pod is still ending. The pod that takes its place was refused.
+func TestAPodDeletedByForceLeavesItsPlace(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	e := w.engine()
+	w.node("n1", e)
+	all := func(p *corev1.Pod) {
+		hour := int64(3600)
+		p.Spec.TerminationGracePeriodSeconds = &hour
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}
+		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
+	}
+	uid := w.create("n1", "stubborn", all, sim("stop-time", "1h")).UID
+	w.until("stubborn", "running", running)
+	if err := w.client.CoreV1().Pods("default").Delete(t.Context(), "stubborn", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.create("n1", "next", all)
+	if p := w.until("next", "decided", func(p *corev1.Pod) bool { return running(p) || failed(p) }); failed(p) {
+		t.Errorf("the next pod is %s", describe(p))
+	}
+	containers, err := e.ListContainers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(containers, func(c *cri.Container) bool {
+		return c.GetLabels()[pod.UIDLabel] == string(uid) && c.GetState() == cri.ContainerState_CONTAINER_RUNNING
+	}) {
+		t.Error("the pod that was deleted has ended already: this test shows nothing")
+	}
 }
 
 // judge is an Admitter that refuses pods by their label.

@@ -137,6 +137,9 @@ type Join struct {
 	// AsServer: this machine becomes a further server, as by --server, and not a worker.
 	// That takes a token of `wasmplane token create --server`.
 	AsServer bool `yaml:"asServer"`
+	// Light: the further server keeps no part of the store, as by --light. It uses the store of the other servers,
+	// has no vote, and does not count for the majority.
+	Light bool `yaml:"light"`
 	// TokenFile holds the token that `wasmplane token create` printed, which is needed
 	// until the machine has joined. Empty: --token-file, or WASMPLANE_TOKEN.
 	TokenFile string `yaml:"tokenFile"`
@@ -1060,6 +1063,12 @@ func (c *Configuration) complete() error {
 	}
 	if err := c.checkBackup(); err != nil {
 		return err
+	}
+	if c.Join.Light && !c.Join.AsServer {
+		return field("join.light", "a light server is a server: expected join.asServer: true beside it")
+	}
+	if c.Join.Light && len(c.Store.Endpoints) > 0 {
+		return field("join.light", "a light server uses the store that other servers keep, and store.endpoints names an external etcd: leave one of them out")
 	}
 	if c.Store.PeerPort < 1 || c.Store.PeerPort > 65535 {
 		return field("store.peerPort", "expected a port, 1 to 65535, found %d", c.Store.PeerPort)

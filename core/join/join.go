@@ -213,6 +213,13 @@ func reach(address string, trust rest.TLSClientConfig, token string) *rest.Confi
 	}
 }
 
+// ToServer is the configuration of a client like the given one, of the server at that address and no other.
+func ToServer(cfg *rest.Config, address string) *rest.Config {
+	one := rest.CopyConfig(cfg)
+	one.Host, one.Dial, one.ServerName = "https://"+address, nil, ServerName
+	return one
+}
+
 // Client is the configuration of a client with the node's identity, which lies in dir.
 // It goes on with the certificate when that is renewed.
 func (m Member) Client(dir string) *rest.Config {

@@ -28,6 +28,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join/handover"
+	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 	"github.com/wasmplane/wasmplane/core/store"
@@ -39,10 +40,12 @@ type Server struct {
 	// one's, HOST:PORT; both are "" where the store is an external etcd.
 	Name    string `json:"name,omitempty"`
 	Address string `json:"address,omitempty"`
+	// Light: it keeps no part of the store. It has a Name, and no Address.
+	Light bool `json:"light,omitempty"`
 	// What follows is of a server that has joined, and empty for the first one.
 
 	// By is the server that it joined by, Listen where its own API listens, Peers the
-	// stores of the servers that there were.
+	// stores of the servers that there were; a light server keeps those in step with the ones that there are.
 	By     string   `json:"by,omitempty"`
 	Listen string   `json:"listen,omitempty"`
 	Peers  []string `json:"peers,omitempty"`
@@ -114,8 +117,10 @@ type ServerConfig struct {
 	PKI, File string
 	// Listen of the machine's own API, as the configuration has it.
 	Listen string
-	// PeerPort is where the machine's store listens; 0 = it uses an external etcd.
+	// PeerPort is where the machine's store listens; 0 = it uses an external etcd, or is Light.
 	PeerPort int
+	// Light: it is to keep no part of the store.
+	Light bool
 	// Host is the machine's address for others; "" = the one that reaches the server.
 	Host string
 	// Node: the machine runs a node. Wants is what its configuration says of the cluster.
@@ -167,7 +172,10 @@ func (c *Config) fill() {
 
 // begin is what the machine knows of itself.
 func (c *ServerConfig) begin(ctx context.Context, address string) (Server, error) {
-	s := Server{By: address, Listen: c.Listen, Host: c.Host, Names: c.Names}
+	s := Server{By: address, Listen: c.Listen, Host: c.Host, Names: c.Names, Light: c.Light}
+	if c.Light {
+		s.Name = c.Config.Node
+	}
 	if s.Host == "" {
 		conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", address)
 		if err != nil {
@@ -189,6 +197,13 @@ func (c *ServerConfig) enter(ctx context.Context, s *Server, invited kubernetes.
 	request, err := c.request(s)
 	if err != nil {
 		return err
+	}
+	var client *pki.StoreClientRequest
+	if c.Light {
+		if client, err = pki.NewStoreClientRequest(s.Name); err != nil {
+			return err
+		}
+		request.CSR = client.CSR
 	}
 	hangUp, err := answer(ctx, s.Address, request.Nonce)
 	if err != nil {
@@ -226,7 +241,7 @@ func (c *ServerConfig) enter(ctx context.Context, s *Server, invited kubernetes.
 	if err != nil {
 		return err
 	}
-	return c.keep(*s, keys)
+	return c.keep(*s, keys, client)
 }
 
 func (c *ServerConfig) request(s *Server) (handover.Request, error) {
@@ -242,7 +257,7 @@ func (c *ServerConfig) request(s *Server) (handover.Request, error) {
 	_, _ = rand.Read(nonce[:]) // it never fails
 	return handover.Request{
 		Name: c.Config.Node, Machine: c.Machine, Address: s.Address, Nonce: hex.EncodeToString(nonce[:]),
-		Port: port, Version: c.Version, Node: c.Node, Cluster: c.Wants,
+		Port: port, Version: c.Version, Node: c.Node, Cluster: c.Wants, Light: s.Light, Host: s.Host,
 	}, nil
 }
 
@@ -321,8 +336,8 @@ func (c *ServerConfig) call(ctx context.Context, invited kubernetes.Interface, p
 
 // keep writes the keys beside, and moves them where they belong once all are there. What
 // says that the machine has joined comes first: without it, the next start would begin a
-// cluster of its own with these keys.
-func (c *ServerConfig) keep(s Server, keys handover.Keys) (err error) {
+// cluster of its own with these keys. A light server has the key to its certificate in client.
+func (c *ServerConfig) keep(s Server, keys handover.Keys, client *pki.StoreClientRequest) (err error) {
 	next := c.PKI + ".joining"
 	if err := errors.Join(os.RemoveAll(next), os.MkdirAll(next, 0o700)); err != nil {
 		return fmt.Errorf("make the folder for the cluster's keys: %w", err)
@@ -333,7 +348,15 @@ func (c *ServerConfig) keep(s Server, keys handover.Keys) (err error) {
 		}
 	}()
 	for name, data := range keys {
+		if name == handover.StoreCertificateFile {
+			continue // goes with its key
+		}
 		if err := atomicfile.Write(filepath.Join(next, name), data, 0o600); err != nil {
+			return err
+		}
+	}
+	if client != nil {
+		if err := client.Keep(next, keys[handover.StoreCertificateFile]); err != nil {
 			return err
 		}
 	}

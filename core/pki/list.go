@@ -36,6 +36,7 @@ var purposes = map[string]string{
 	"front-proxy-ca.cross.crt":     "authority of authenticating proxies, for who knows the one before",
 	"etcd-ca.crt":                  "authority of the servers' stores",
 	"etcd-peer.pem":                "this server's store, towards the others",
+	StoreClient + ".pem":           "this light server, towards the servers' stores",
 	"apiserver.pem":                "server of the API",
 	"apiserver-kubelet-client.pem": "the API as a client of kubelets",
 	"front-proxy-client.pem":       "the API as a proxy before other servers",

@@ -248,22 +248,31 @@ func (a *Authority) Serving(name string, hosts ...string) (*Pair, error) {
 }
 
 // EtcdPeer is the certificate by which the etcd of this server and those of others know
-// each other, and the file of the authority that vouches for all of them. Nothing else is
-// signed by that authority. hosts are the addresses by which others reach this one.
+// each other, and the file of the authority that vouches for all of them. It signs light servers
+// besides (SignStoreClient), and nothing else. hosts are the addresses by which others reach this one.
 func (a *Authority) EtcdPeer(hosts ...string) (pair *Pair, authorityFile string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.etcd == nil {
-		if err := a.locked(func() (err error) {
-			a.etcd, err = a.openCA("etcd-ca", "etcd-ca", nil)
-			return err
-		}); err != nil {
-			return nil, "", err
-		}
+	if err := a.openEtcdCA(); err != nil {
+		return nil, "", err
 	}
 	pair, err = a.keep("etcd-peer", request{user: "etcd-peer", hosts: hosts, usages: append(slices.Clone(serving), calling...)}, a.etcd)
 	return pair, a.etcd.certFile(), err
 }
+
+// openEtcdCA opens the stores' authority, where nobody has yet. The caller holds mu.
+func (a *Authority) openEtcdCA() error {
+	if a.etcd != nil {
+		return nil
+	}
+	return a.locked(func() (err error) {
+		a.etcd, err = a.openCA("etcd-ca", "etcd-ca", nil)
+		return err
+	})
+}
+
+// EtcdCAFile is the path of the certificate of the stores' authority; it need not be there.
+func (a *Authority) EtcdCAFile() string { return a.path("etcd-ca.crt") }
 
 // pair finds or makes the pair called name and keeps it for renewal.
 func (a *Authority) pair(name string, r request, authority *ca) (*Pair, error) {

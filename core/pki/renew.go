@@ -38,7 +38,9 @@ func RenewNow(dir string, names []string, now time.Time) (renewed []string, err 
 	}
 	var all []string
 	for _, f := range files {
-		all = append(all, strings.TrimSuffix(filepath.Base(f), ".pem"))
+		if name := strings.TrimSuffix(filepath.Base(f), ".pem"); name != StoreClient { // which another server signs
+			all = append(all, name)
+		}
 	}
 	for _, name := range names {
 		if !slices.Contains(all, name) {

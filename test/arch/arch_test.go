@@ -106,7 +106,7 @@ var mayImport = map[string]string{
 	"core/join":                        "core/auth/jointoken core/bootstrap core/client core/config core/pki core/pki/cabundle core/store core/join/handover core/join/succession",
 	"core/join/balance":                "",
 	"core/join/succession":             "core/bootstrap core/pki core/pki/cabundle",
-	"core/join/handover":               "core/auth/jointoken core/store",
+	"core/join/handover":               "core/auth/jointoken core/auth/removal core/store",
 	"core/join/peers":                  "core/join core/join/handover",
 	"core/scheduler/...":               "core/scheduler/... core/trace",
 	"core/scheduler/native/devices":    "core/devicetaint core/scheduler/framework",

@@ -148,6 +148,9 @@ func snapshotHere(ctx context.Context, o Options, w io.Writer) error {
 		_, err = st.Backup(ctx, w)
 		return errors.Join(err, st.Close())
 	}
+	if err := notLight(o.Dir); err != nil {
+		return err
+	}
 	if !holdsStore(o.Dir) {
 		return fmt.Errorf("%s holds no store", o.Dir)
 	}
@@ -167,6 +170,18 @@ func snapshotHere(ctx context.Context, o Options, w io.Writer) error {
 	return errors.Join(err, server.Close())
 }
 
+// notLight refuses what needs a store of this machine's own.
+func notLight(dir datadir.Dir) error {
+	around, err := join.ReadServer(dir.Server())
+	if errors.Is(err, join.ErrNotJoined) || err == nil && !around.Light {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("server %s is a light one: its store lies with other servers. Save it while this server runs, or there; restore it there", around.Name)
+}
+
 func holdsStore(dir datadir.Dir) bool {
 	_, err := os.Stat(filepath.Join(dir.Etcd(), "member"))
 	return err == nil
@@ -177,6 +192,9 @@ func holdsStore(dir datadir.Dir) bool {
 func Restore(o Options, file string, bump uint64, force bool) (aside string, info snapshotfile.Info, err error) {
 	if len(o.Config.Store.Endpoints) > 0 {
 		return "", info, fmt.Errorf("the configuration names an external etcd: with all apiservers and members stopped, run on each member's machine `wasmplane restore %s --bump %d --member NAME --initial-cluster NAME=PEER_URL,... --member-dir DIR`, and start the member with DIR", file, bump)
+	}
+	if err := notLight(o.Dir); err != nil {
+		return "", info, err
 	}
 	if info, err = snapshotfile.Check(file); err != nil {
 		return "", info, err
@@ -206,6 +224,9 @@ func Restore(o Options, file string, bump uint64, force bool) (aside string, inf
 // for good: a store of one member is made of what this one has. What was there stays, under
 // another name.
 func Survive(ctx context.Context, o Options, bump uint64) (aside string, info snapshotfile.Info, err error) {
+	if err := notLight(o.Dir); err != nil {
+		return "", info, err
+	}
 	around, err := join.ReadServer(o.Dir.Server())
 	if err != nil || around.Address == "" || !holdsStore(o.Dir) {
 		return "", info, errors.Join(err, fmt.Errorf("%s holds no store that several servers keep together: there is nothing to take over from", o.Dir))

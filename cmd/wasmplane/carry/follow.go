@@ -35,9 +35,7 @@ func Follow(ctx context.Context, o process.Options, servers func(context.Context
 			if err != nil {
 				return nil, err
 			}
-			cfg = rest.CopyConfig(cfg)
-			cfg.Host, cfg.Dial, cfg.ServerName = "https://"+address, nil, join.ServerName // this server and no other
-			return cfg, nil
+			return join.ToServer(cfg, address), nil
 		},
 		Took: func(ctx context.Context, a *airgap.Archive) error {
 			if err := PlaceModules(o.Dir, a, true); err != nil {

@@ -277,7 +277,7 @@ func controlPlane() []recommendation {
 		},
 		{"2.1", "etcd serves by TLS, its clients and peers show certificates, of an authority of its own (to 2.7)", func(_ context.Context, s *subject) verdict {
 			if len(s.config.Store.Endpoints) == 0 {
-				return met("built in: etcd is in the process, no client reaches it from outside, and members of other servers (if there are) show certificates of an authority of their own")
+				return met("built in: etcd is in the process, no client but light servers (if there are) reaches it from outside, and those and members of other servers show certificates of an authority of their own")
 			}
 			return manual("look at its own flags", "etcd is a cluster of its own")
 		}},

@@ -3,18 +3,24 @@
 package members
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/core/join"
+	"github.com/wasmplane/wasmplane/core/join/balance"
 	"github.com/wasmplane/wasmplane/core/pki"
 )
 
@@ -70,10 +76,11 @@ new ones within seconds. The old ones stay good until they end: this is for a da
 be had early, not for a key that was stolen. Authorities stay, and kubeconfigs with a
 certificate inside of them are made again at the next start.
 
-A worker's certificates are signed by the cluster, and renewed by its agent.`,
+A worker's certificates are signed by the cluster, and renewed by its agent. That of a
+light server for the store is signed by a server that keeps it, which has to answer.`,
 	}
 	access := s.DataDir(c.Flags())
-	c.RunE = func(_ *cobra.Command, names []string) error {
+	c.RunE = func(c *cobra.Command, names []string) error {
 		dir, err := access.Dir()
 		if err != nil {
 			return err
@@ -84,13 +91,46 @@ A worker's certificates are signed by the cluster, and renewed by its agent.`,
 		for i := range names {
 			names[i] = strings.TrimSuffix(filepath.Base(names[i]), ".pem")
 		}
-		renewed, err := pki.RenewNow(dir.PKI(), names, time.Now())
+		others, err := s.renewStoreClient(c.Context(), dir, names)
+		if err != nil || len(names) > 0 && len(others) == 0 {
+			return err
+		}
+		renewed, err := pki.RenewNow(dir.PKI(), others, time.Now())
 		for _, name := range renewed {
 			fmt.Fprintln(s.Out, "renewed", name)
 		}
 		return err
 	}
 	return c
+}
+
+// renewStoreClient has another server sign what this one cannot, on a light server, if that is among the names. It answers the
+// other names.
+func (s Shell) renewStoreClient(ctx context.Context, dir datadir.Dir, names []string) (others []string, err error) {
+	own, err := join.ReadServer(dir.Server())
+	if errors.Is(err, join.ErrNotJoined) || err == nil && !own.Light {
+		return names, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(names) > 0 && !slices.Contains(names, pki.StoreClient) {
+		return names, nil
+	}
+	cfg, err := dir.Own("members")
+	if err != nil {
+		return nil, err
+	}
+	known := balance.New(balance.Config{File: dir.Servers(), First: own.By, Log: slog.New(slog.DiscardHandler)})
+	client := join.StoreClient{
+		Name: own.Name, PKI: dir.PKI(), Servers: func(context.Context) ([]string, error) { return known.Servers(), nil },
+		Own: func() (*rest.Config, error) { return cfg, nil },
+	}
+	if err := client.Renew(ctx); err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(s.Out, "renewed", pki.StoreClient)
+	return slices.DeleteFunc(names, func(name string) bool { return name == pki.StoreClient }), nil
 }
 
 func certificates(dir datadir.Dir) ([]pki.Certificate, error) {

@@ -32,7 +32,7 @@ type invitation struct{ token, file, pin string }
 // Join is the command of that name.
 func (s Shell) Join() *cobra.Command {
 	var by invitation
-	var further bool
+	var further, light bool
 	c := &cobra.Command{
 		Use:   "join [SERVER]",
 		Short: "Make this machine a worker of a cluster, or a further server, and run it",
@@ -45,11 +45,15 @@ With --server, or join.asServer in the configuration, it becomes a further serve
 instead: it is given the cluster's keys, keeps the store together with the others, and
 does all that they do. That takes a token of wasmplane token create --server;
 wasmplane up carries on. Have three, or five: more than half must answer.
+With --light too, or join.light, it keeps no part of the store, and uses that of the
+others: it answers requests, schedules and controls as they do, has no vote, and
+the cluster writes on without it.
 
 The token is read from a file, from the standard input (--token-file -) or from
 the variable WASMPLANE_TOKEN; --token shows it to everybody who lists processes.`,
 		Example: `  wasmplane join 192.0.2.1 --token-file token
   wasmplane join 192.0.2.1 --server --token-file token
+  wasmplane join 192.0.2.1 --server --light --token-file token
   echo "$TOKEN" | wasmplane join server1.example.com:6443 --token-file -`,
 		Args: cobra.MaximumNArgs(1),
 	}
@@ -59,6 +63,7 @@ the variable WASMPLANE_TOKEN; --token shows it to everybody who lists processes.
 	c.Flags().StringVar(&by.pin, "pin", "", "`PIN` of the cluster's authority (sha256:...), for a token without")
 	c.Flags().String("node-name", "", "`NAME` of the node (default: the host's name)")
 	c.Flags().BoolVar(&further, "server", false, "become a further server, by a token of token create --server (join.asServer)")
+	c.Flags().BoolVar(&light, "light", false, "with --server: keep no part of the store, and use that of the other servers (join.light)")
 	c.Flags().String("listen", "", "with --server: `HOST:PORT` of the API (default: the server's port, at all addresses)")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cfg, dir, release, err := work.Take(c.Flags())
@@ -72,6 +77,12 @@ the variable WASMPLANE_TOKEN; --token shows it to everybody who lists processes.
 		}
 		if !c.Flags().Changed("server") {
 			further = cfg.Join.AsServer
+		}
+		if c.Flags().Changed("light") {
+			if light && !further {
+				return errors.New("--light is for servers: add --server")
+			}
+			cfg.Join.Light = light
 		}
 		if further {
 			if err := s.joinServer(c.Context(), cfg, dir, server, by); err != nil {

@@ -51,7 +51,11 @@ func (s Shell) joinServer(ctx context.Context, cfg *config.Configuration, dir da
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Out, "This machine is server %s of cluster %s now.\n", c.Config.Node, around.Cluster.Name)
+	kind := "server"
+	if around.Light {
+		kind = "light server"
+	}
+	fmt.Fprintf(s.Out, "This machine is %s %s of cluster %s now.\n", kind, c.Config.Node, around.Cluster.Name)
 	if around.Cluster.VirtualAddress != "" {
 		fmt.Fprintf(s.Out, "Clients elsewhere reach all servers at %s, which this one takes over when it is its turn.\n", around.Cluster.VirtualAddress)
 	}
@@ -94,7 +98,7 @@ func (s Shell) serverConfig(ctx context.Context, cfg *config.Configuration, dir 
 			Report: func(step string) { fmt.Fprintln(s.Out, " ", step) },
 		},
 		PKI: dir.PKI(), File: dir.Server(), Listen: cfg.APIServer.Listen, PeerPort: cfg.Store.PeerPort,
-		Node: cfg.Node.Mode.Real,
+		Node: cfg.Node.Mode.Real, Light: cfg.Join.Light,
 	}
 	if own := cfg.Node.Addresses(); len(own) > 0 {
 		c.Host = own[0].String()
@@ -102,7 +106,10 @@ func (s Shell) serverConfig(ctx context.Context, cfg *config.Configuration, dir 
 	if c.Wants, err = wants(cfg); err != nil {
 		return c, err
 	}
-	if len(cfg.Store.Endpoints) > 0 {
+	if c.Light && len(cfg.Store.Endpoints) > 0 {
+		return c, errors.New("--light is for a store that the servers keep themselves, and store.endpoints names an external etcd: leave one of them out")
+	}
+	if c.Light || len(cfg.Store.Endpoints) > 0 {
 		c.PeerPort = 0
 	}
 	if c.Listen == config.Default().APIServer.Listen { // nobody has chosen: as the server that it joins

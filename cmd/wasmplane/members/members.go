@@ -85,13 +85,14 @@ func (s Shell) tokenCreate() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		var around handover.Offer
 		group, whom := jointoken.WorkersGroup, ""
 		if server {
 			group, whom = jointoken.ServersGroup, "--server "
 			if !c.Flags().Changed("ttl") {
 				life = jointoken.DefaultServerLife
 			}
-			if _, err := askServers(c.Context(), kube, "POST", handover.OpenPath, nil); err != nil {
+			if around, err = askServers(c.Context(), kube, "POST", handover.OpenPath, nil); err != nil {
 				return err
 			}
 		}
@@ -108,7 +109,7 @@ func (s Shell) tokenCreate() *cobra.Command {
 			fmt.Fprintln(s.Out, token)
 			return nil
 		}
-		at, unheard, err := serverOf(c.Context(), kube)
+		at, unheard, err := serverOf(c.Context(), kube, around.Light)
 		if err != nil {
 			return err
 		}
@@ -125,16 +126,27 @@ func (s Shell) tokenCreate() *cobra.Command {
 }
 
 // serverOf is an address by which other machines reach the API, and whether nothing answers there:
-// the API announces the machine's address also when it listens on loopback only.
-func serverOf(ctx context.Context, kube kubernetes.Interface) (server string, unheard bool, err error) {
+// the API announces the machine's address also when it listens on loopback only. Those that cannot take the machine in are not named.
+func serverOf(ctx context.Context, kube kubernetes.Interface, cannot []handover.Light) (server string, unheard bool, err error) {
 	slice, err := kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil {
 		return "", false, fmt.Errorf("ask where the API is: %w", err)
 	}
-	if len(slice.Endpoints) == 0 || len(slice.Endpoints[0].Addresses) == 0 || len(slice.Ports) == 0 || slice.Ports[0].Port == nil {
+	var all []string
+	for _, e := range slice.Endpoints {
+		for _, a := range e.Addresses {
+			if len(slice.Ports) > 0 && slice.Ports[0].Port != nil {
+				all = append(all, net.JoinHostPort(a, strconv.Itoa(int(*slice.Ports[0].Port))))
+			}
+		}
+	}
+	all = slices.DeleteFunc(all, func(a string) bool {
+		return slices.ContainsFunc(cannot, func(l handover.Light) bool { return l.Address == a })
+	})
+	if len(all) == 0 {
 		return "SERVER", false, nil
 	}
-	server = net.JoinHostPort(slice.Endpoints[0].Addresses[0], strconv.Itoa(int(*slice.Ports[0].Port)))
+	server = all[0]
 	dialer := net.Dialer{Timeout: 2 * time.Second}
 	conn, err := dialer.DialContext(ctx, "tcp", server)
 	if err != nil {

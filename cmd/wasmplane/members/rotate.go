@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -145,6 +146,13 @@ func (s Shell) driver(access *shell.Access, without []string) (*succession.Drive
 				if m.Peer != "" { // one that is alone has no address for others
 					all = append(all, succession.Member{Name: m.Name, Host: succession.HostOf(m.Peer), Alive: m.Alive})
 				}
+			}
+			for _, l := range found.Light {
+				host, _, err := net.SplitHostPort(l.Address)
+				if err != nil {
+					return nil, fmt.Errorf("where the light server %s is: %w", l.Name, err)
+				}
+				all = append(all, succession.Member{Name: l.Name, Host: host, Alive: l.Alive})
 			}
 			return all, err
 		},

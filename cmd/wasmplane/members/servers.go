@@ -66,7 +66,7 @@ func askServers(ctx context.Context, kube kubernetes.Interface, verb, path strin
 // Servers prints the servers of a cluster that has more than one, or could have, each asked by itself.
 func Servers(ctx context.Context, w io.Writer, kube kubernetes.Interface, cfg *rest.Config) error {
 	found, err := askServers(ctx, kube, "GET", handover.MembersPath, nil)
-	if err != nil || len(found.Members) < 2 {
+	if err != nil || len(found.Members)+len(found.Light) < 2 {
 		return err
 	}
 	addresses, err := peers.Addresses(ctx, kube)
@@ -76,12 +76,21 @@ func Servers(ctx context.Context, w io.Writer, kube kubernetes.Interface, cfg *r
 	all := peers.Ask(ctx, cfg, addresses...)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "\nSERVER\tSTORE\tADDRESS\tVERSION")
-	for _, m := range found.Members {
-		about := ""
-		if i := slices.IndexFunc(all, func(p peers.Peer) bool { return p.Server.Name == m.Name }); i >= 0 && m.Name != "" {
-			about = all[i].Server.Version
+	version := func(name string) string {
+		if i := slices.IndexFunc(all, func(p peers.Peer) bool { return p.Server.Name == name }); i >= 0 && name != "" {
+			return all[i].Server.Version
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", cmp.Or(m.Name, m.ID), state(m), strings.TrimPrefix(m.Peer, "https://"), about)
+		return ""
+	}
+	for _, m := range found.Members {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", cmp.Or(m.Name, m.ID), state(m), strings.TrimPrefix(m.Peer, "https://"), version(m.Name))
+	}
+	for _, l := range found.Light {
+		is := "light, has no vote"
+		if !l.Alive {
+			is = "light, does not answer"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, is, l.Address, version(l.Name))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -229,8 +238,8 @@ func advice(all []store.Member) string {
 	return ""
 }
 
-// ofServers reaches the API by all servers but those that skip names.
-func ofServers(dir datadir.Dir, skip string) (kubernetes.Interface, error) {
+// ofServers reaches the API by all servers but those whose hosts skip names; where it names any, this machine's is not asked.
+func ofServers(dir datadir.Dir, skip ...string) (kubernetes.Interface, error) {
 	cfg, err := dir.Own("members")
 	if err != nil {
 		return nil, err
@@ -239,8 +248,9 @@ func ofServers(dir datadir.Dir, skip string) (kubernetes.Interface, error) {
 	servers := balance.New(balance.Config{
 		File: dir.Servers(), First: strings.TrimPrefix(cfg.Host, "https://"), Log: slog.New(slog.DiscardHandler),
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if host, _, err := net.SplitHostPort(address); skip != "" && err == nil && (host == skip || net.ParseIP(host).IsLoopback()) {
-				return nil, errors.New("this server is leaving")
+			host, _, err := net.SplitHostPort(address)
+			if len(skip) > 0 && err == nil && (slices.Contains(skip, host) || net.ParseIP(host).IsLoopback()) {
+				return nil, errors.New("this server is leaving, or is a light one")
 			}
 			return (&net.Dialer{Timeout: attempt}).DialContext(ctx, network, address)
 		},
@@ -255,9 +265,10 @@ func ofServers(dir datadir.Dir, skip string) (kubernetes.Interface, error) {
 
 // Leaving is a server of several that is about to leave.
 type Leaving struct {
-	dir  datadir.Dir
-	own  join.Server
-	host string
+	dir datadir.Dir
+	own join.Server
+	// cannot are the hosts of servers that cannot take it out: its own, and light ones.
+	cannot []string
 }
 
 // leaveTime bounds each step of leaving.
@@ -267,7 +278,7 @@ const leaveTime = 40 * time.Second
 // still runs; nil where there are no others.
 func ServerLeaves(ctx context.Context, dir datadir.Dir) (*Leaving, error) {
 	own, err := join.ReadServer(dir.Server())
-	if errors.Is(err, join.ErrNotJoined) || err == nil && own.Address == "" {
+	if errors.Is(err, join.ErrNotJoined) || err == nil && own.Address == "" && !own.Light {
 		return nil, nil
 	}
 	if err != nil {
@@ -276,7 +287,7 @@ func ServerLeaves(ctx context.Context, dir datadir.Dir) (*Leaving, error) {
 	if _, err := os.Stat(dir.Kubeconfig()); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // it has never run
 	}
-	kube, err := ofServers(dir, "")
+	kube, err := ofServers(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -286,18 +297,35 @@ func ServerLeaves(ctx context.Context, dir datadir.Dir) (*Leaving, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server %s cannot leave the others: %w; --force takes it down all the same, and the others go on counting it until `wasmplane node remove %s` there", own.Name, err, own.Name)
 	}
+	l := &Leaving{dir: dir, own: own}
+	for _, other := range found.Light {
+		if host, _, err := net.SplitHostPort(other.Address); err == nil {
+			l.cannot = append(l.cannot, host)
+		}
+	}
+	if own.Light {
+		l.cannot = append(l.cannot, own.Host)
+		return l, nil
+	}
 	there := false
 	for _, m := range found.Members {
 		there = there || m.Name == own.Name
 	}
+	if len(found.Members) < 2 && there && len(found.Light) > 0 {
+		return nil, fmt.Errorf("server %s is the only one that keeps the store, which the light server %s uses: take light servers out first (wasmplane down there), or --force", own.Name, found.Light[0].Name)
+	}
 	if len(found.Members) < 2 || !there {
 		return nil, nil
+	}
+	if kube, err = ofServers(dir, l.cannot...); err != nil {
+		return nil, err
 	}
 	if _, err := askServers(ctx, kube, "DELETE", handover.MembersPath, map[string]string{"name": own.Name, "dry-run": "true"}); err != nil {
 		return nil, fmt.Errorf("server %s cannot leave the others: %w; --force takes it down all the same: the others then cannot write until enough servers run, or until one of them goes on alone (wasmplane restore --from-this-member)", own.Name, err)
 	}
 	host, _, err := net.SplitHostPort(own.Address)
-	return &Leaving{dir, own, host}, err
+	l.cannot = append(l.cannot, host)
+	return l, err
 }
 
 // Leave takes the server out of the cluster, through another one and while it runs: of two
@@ -307,7 +335,7 @@ func (l *Leaving) Leave(ctx context.Context, report func(string)) error {
 		return nil
 	}
 	report("taking server " + l.own.Name + " out of the cluster")
-	kube, err := ofServers(l.dir, l.host)
+	kube, err := ofServers(l.dir, l.cannot...)
 	if err != nil {
 		return err
 	}
@@ -345,19 +373,18 @@ func removeServer(ctx context.Context, kube kubernetes.Interface, name string, f
 	if err != nil {
 		return false, err
 	}
-	for _, m := range found.Members {
-		if m.Name != name && (m.Name != "" || m.ID != name) {
-			continue
-		}
-		if len(found.Members) == 1 {
-			return false, fmt.Errorf("%s is the cluster's only server: `wasmplane down --purge` there ends the cluster", name)
-		}
-		params := map[string]string{"name": name}
-		if force {
-			params["force"] = "true"
-		}
-		_, err := askServers(ctx, kube, "DELETE", handover.MembersPath, params)
-		return true, err
+	member := slices.ContainsFunc(found.Members, func(m store.Member) bool { return m.Name == name || m.Name == "" && m.ID == name })
+	light := slices.ContainsFunc(found.Light, func(l handover.Light) bool { return l.Name == name })
+	switch {
+	case !member && !light:
+		return false, nil
+	case !light && len(found.Members) == 1:
+		return false, fmt.Errorf("%s is the only server that keeps the store: `wasmplane down --purge` there ends the cluster", name)
 	}
-	return false, nil
+	params := map[string]string{"name": name}
+	if force {
+		params["force"] = "true"
+	}
+	_, err = askServers(ctx, kube, "DELETE", handover.MembersPath, params)
+	return true, err
 }

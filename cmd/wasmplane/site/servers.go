@@ -15,6 +15,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/join/handover"
+	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
 
@@ -40,6 +41,19 @@ func (s Site) Cluster() handover.Cluster {
 	return handover.Cluster{
 		Name: cmp.Or(s.Around.Cluster.Name, c.Name), Domain: c.Domain, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR,
 		VirtualAddress: s.Options.Config.APIServer.VirtualAddress,
+	}
+}
+
+// Stores are the other servers' stores for a light server, and what it shows them. Changed keeps which there are.
+func (s Site) Stores() etcd.LightConfig {
+	return etcd.LightConfig{
+		Members: s.Around.Peers, PairFile: pki.StoreClientFile(s.Options.Dir.PKI()), CAFile: s.Authority.EtcdCAFile(),
+		Progress: s.Options.Inform, Logger: s.Options.Logger,
+		Changed: func(members []string) error {
+			around := s.Around
+			around.Peers = members
+			return around.Write(s.Options.Dir.Server())
+		},
 	}
 }
 

@@ -73,6 +73,7 @@ func newAuthentication(b base) (*authentication, error) {
 	}
 	removed := removal.New(b.internal.Kube)
 	cfg.RefuseCertificate = removed.Check
+	b.lights.guard.Store(removed)
 	a := &authentication{run: removed.Run, vouching: vouching}
 	if cfg.Structured != nil {
 		a.run = run.Parallel(removed.Run, cfg.Structured.Run)

@@ -39,6 +39,7 @@ type base struct {
 	metrics   *prometheus.Registry
 	spans     *process.Tracing
 	follows   *follows
+	lights    *lightServers
 	shelf     *lending.Shelf // the archives that other machines may take over
 	group     *run.Group     // the parts of this process, added once all are made
 }
@@ -52,6 +53,7 @@ func newBase(at site.Site) (base, error) {
 	b := base{
 		Site: at, local: &lateHandler{}, metrics: prometheus.NewRegistry(),
 		group:   &run.Group{Logger: at.Options.Logger, Progress: at.Options.Progress, StopTimeout: stopTimeout},
+		lights:  &lightServers{},
 		follows: &follows{log: at.Options.Logger, note: at.Options.Note},
 		shelf:   &lending.Shelf{Dir: at.Options.Dir.Airgap(), Log: at.Options.Logger},
 	}

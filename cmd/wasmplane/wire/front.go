@@ -86,6 +86,7 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 			{Prefix: handover.MembersPath, Handler: giver},
 			{Prefix: handover.OpenPath, Handler: giver},
 			{Prefix: handover.JoinPath, Handler: giver},
+			{Prefix: handover.StorePath, Handler: giver},
 			{Prefix: backup.Path, Handler: backup.Handler(st.disk, b.Options.Logger), Long: true},
 			{Prefix: lending.Path, Handler: b.shelf, Long: true},
 		},

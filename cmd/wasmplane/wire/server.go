@@ -161,7 +161,7 @@ func (s *server) units() []run.Unit {
 		{Name: "plugin reload", Run: s.plugins.Run},
 		{Name: process.Parts.APIServer.Name, Run: s.serve, Ready: s.front.Ready()},
 		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.markVersion, s.followAuthority, s.watchCertificates,
-			s.compareClocks, s.followArchives, s.migrateStorage, s.takeBackups, s.applyManifests, s.offers.remotes.Run,
+			s.beLight, s.compareClocks, s.followArchives, s.migrateStorage, s.takeBackups, s.applyManifests, s.offers.remotes.Run,
 			s.start.Definitions.Before(s.offers.definitions.Run), s.offers.usage.Run,
 			s.offers.repairServices(s.base, begun, s.start.Repairs)), Ready: begun},
 		{Name: "virtual address", Run: s.holdVirtualAddress, Ready: s.addressed},

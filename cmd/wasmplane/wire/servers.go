@@ -35,11 +35,15 @@ func (b base) giver(st *storage) *handover.Giver {
 		Kube: b.internal.Kube, Store: st.members, Cluster: b.Cluster(), Port: b.Port, Version: version.Get().GitVersion, Log: b.Options.Logger,
 		Address:  net.JoinHostPort(b.Advertise.String(), strconv.Itoa(c.Store.PeerPort)),
 		Changing: func(ctx context.Context) (bool, error) { return succession.Underway(ctx, b.internal.Kube) },
+		Light:    b.Around.Light,
 		Keys:     b.serverKeys, Dial: process.OperatorsDial(b.Options).Context(),
 	}
 	g.Self = handover.Server{
 		Name: c.Node.Name, Address: b.apiAddress(),
 		Version: b.Options.Version, Kubernetes: g.Version,
+	}
+	if st.members != nil && !g.Light {
+		g.SignStore = b.Authority.SignStoreClient
 	}
 	g.Opened = func() error {
 		around := b.Around

@@ -10,7 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/site"
 	"github.com/wasmplane/wasmplane/core/api/storagekey"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/store"
@@ -33,13 +32,13 @@ type storage struct {
 	done     <-chan struct{} // nil = the store has no end of its own
 	why      func(context.Context) error
 	members  store.Membership // nil = it is an external etcd
-	watch    *diskspeed.Watch // nil, likewise
+	watch    *diskspeed.Watch // nil = the store is in other processes
 	closeAll func() error
 	compact  func(context.Context) error
 }
 
 func openStorage(ctx context.Context, b base) (_ *storage, err error) {
-	s, gauge, err := openEtcd(ctx, b.Site)
+	s, gauge, err := openEtcd(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +68,7 @@ func openStorage(ctx context.Context, b base) (_ *storage, err error) {
 	if s.size, err = measured.NewSize(s.disk.Size, b.metrics); err != nil {
 		return nil, err
 	}
-	if s.members != nil {
+	if s.members != nil && !b.Around.Light {
 		if s.watch, err = diskspeed.NewWatch(b.slowDisk, b.metrics, b.Options.Logger); err != nil {
 			return nil, err
 		}
@@ -84,11 +83,18 @@ func openStorage(ctx context.Context, b base) (_ *storage, err error) {
 	return s, nil
 }
 
-// openEtcd opens the store itself: that of other processes, or one in this process, which
-// has a gauge of its room.
-func openEtcd(ctx context.Context, at site.Site) (*storage, space.Gauge, error) {
-	o := at.Options
+// openEtcd opens the store itself: an external one, that of the servers that keep it, or one in this process. The
+// last two have a gauge of their room.
+func openEtcd(ctx context.Context, b base) (*storage, space.Gauge, error) {
+	o := b.Options
 	c := o.Config.Store
+	if b.Around.Light {
+		e, err := etcd.DialMembers(ctx, b.Stores())
+		if err != nil {
+			return nil, nil, err
+		}
+		return &storage{disk: e.Store(), store: e.Store(), closeAll: e.Close, done: e.Done(), why: e.Err, members: e}, e, nil
+	}
 	if len(c.Endpoints) > 0 {
 		st, err := etcd.Dial(ctx, etcd.Config{
 			Endpoints: c.Endpoints, CAFile: o.Config.Path(c.CAFile), CertFile: o.Config.Path(c.CertFile),
@@ -99,9 +105,12 @@ func openEtcd(ctx context.Context, at site.Site) (*storage, space.Gauge, error) 
 		}
 		return &storage{disk: st, store: st, closeAll: st.Close}, nil, nil
 	}
-	peers, err := at.Peers()
+	peers, err := b.Peers()
 	if err != nil {
 		return nil, nil, err
+	}
+	if peers != nil {
+		peers.Admit = b.lights.admit
 	}
 	e, err := etcd.Start(ctx, etcd.ServerConfig{
 		Dir: o.Dir.Etcd(), Quota: c.HardQuota(), Peers: peers, Progress: o.Inform, Fatal: o.End, Logger: o.Logger,

@@ -5,7 +5,8 @@
 // the one that it has. The record is a ConfigMap of kube-system that says of each name when
 // its node was removed; a certificate from before is refused, by every server, and
 // one that the machine is given when it joins anew is not. A node that was merely deleted
-// (kubectl delete node) may come back, as everywhere.
+// (kubectl delete node) may come back, as everywhere. A light server that was removed is in the record
+// too: it is the servers that keep the store which refuse it.
 package removal
 
 import (
@@ -105,22 +106,36 @@ func (g *Guard) Check(ctx context.Context, c *x509.Certificate, now bool) error 
 	if !ok || !slices.Contains(c.Subject.Organization, user.NodesGroup) {
 		return nil
 	}
-	record, err := g.record(ctx, now)
-	if err != nil || record == nil {
+	at, err := g.removed(ctx, node, now)
+	if err != nil {
 		return err
 	}
-	text, removed := record.Data[node]
-	if !removed {
-		return nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return fmt.Errorf("config map %s/%s: when node %s was removed cannot be read, so that its certificate is refused: %w", metav1.NamespaceSystem, ConfigMap, node, err)
-	}
 	if c.NotBefore.Before(at) {
-		return fmt.Errorf("node %s was removed from the cluster at %s, and its certificate is from before: it must join anew", node, text)
+		return fmt.Errorf("node %s was removed from the cluster at %s, and its certificate is from before: it must join anew", node, at.Format(time.RFC3339))
 	}
 	return nil
+}
+
+// RemovedSince tells whether the machine of that name was removed after a certificate of its began.
+func (g *Guard) RemovedSince(ctx context.Context, name string, begins time.Time) (bool, error) {
+	at, err := g.removed(ctx, name, false)
+	return begins.Before(at), err
+}
+
+// removed is when the machine of that name was removed; zero = it was not.
+func (g *Guard) removed(ctx context.Context, name string, now bool) (at time.Time, err error) {
+	record, err := g.record(ctx, now)
+	if err != nil || record == nil {
+		return at, err
+	}
+	text, ok := record.Data[name]
+	if !ok {
+		return at, nil
+	}
+	if at, err = time.Parse(time.RFC3339, text); err != nil {
+		return at, fmt.Errorf("config map %s/%s: when %s was removed cannot be read, so that its certificate is refused: %w", metav1.NamespaceSystem, ConfigMap, name, err)
+	}
+	return at, nil
 }
 
 func (g *Guard) record(ctx context.Context, now bool) (*corev1.ConfigMap, error) {

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -42,8 +43,13 @@ const (
 type Giver struct {
 	// Kube reads and deletes tokens, and reads nodes.
 	Kube kubernetes.Interface
-	// Store is the one in this process; nil = it is an external etcd.
+	// Store is the one in this process, or that of others for a light server; nil = it is an external etcd.
 	Store store.Membership
+	// Light: this server keeps no part of the store.
+	Light bool
+	// SignStore signs the certificate (PEM) by which the light server of a name uses the store; nil = it is an external etcd,
+	// or this server is a light one.
+	SignStore func(name string, csr []byte) ([]byte, error)
 	// Cluster, Port of the API and Version are this server's, and those of all others.
 	Cluster Cluster
 	Port    int
@@ -118,6 +124,8 @@ func (g *Giver) route(w http.ResponseWriter, req *http.Request) (any, error) {
 		return g.open(req.Context())
 	case "POST " + PreparePath, "POST " + TakePath:
 		return g.join(w, req)
+	case "POST " + StorePath:
+		return g.signAgain(req)
 	}
 	return nil, refuse(http.StatusNotFound, "there is no %s of %s", req.Method, req.URL.Path)
 }
@@ -128,7 +136,10 @@ func (g *Giver) offer(ctx context.Context) (Offer, error) {
 		return o, nil
 	}
 	var err error
-	o.Members, err = g.Store.Members(ctx)
+	if o.Members, err = g.Store.Members(ctx); err != nil {
+		return o, err
+	}
+	o.Light, err = lights(ctx, g.Kube)
 	return o, err
 }
 
@@ -144,9 +155,12 @@ func (g *Giver) open(ctx context.Context) (Offer, error) {
 		return Offer{}, err
 	}
 	for _, m := range all {
-		if m.Self && m.Peer != "" {
-			return Offer{Cluster: g.Cluster, Members: all}, nil
+		if (m.Self || g.Light) && m.Peer != "" { // a light server has come by what listens
+			return g.offer(ctx)
 		}
+	}
+	if err := g.refuseAsLight(ctx); err != nil {
+		return Offer{}, err
 	}
 	host, _, err := net.SplitHostPort(g.Address)
 	if ip := net.ParseIP(host); err != nil || ip == nil || ip.IsLoopback() {
@@ -167,19 +181,31 @@ func (g *Giver) remove(req *http.Request) (any, error) {
 	if g.Store == nil {
 		return nil, refuse(http.StatusConflict, "the cluster's store is an external etcd, which has members of its own")
 	}
+	if err := g.refuseAsLight(req.Context()); err != nil {
+		return nil, err
+	}
 	all, err := g.Store.Members(req.Context())
 	if err != nil {
 		return nil, err
 	}
-	name := req.URL.Query().Get("name")
+	query := req.URL.Query()
+	name := query.Get("name")
+	if light, err := g.removeLight(req.Context(), name, query.Has("force"), query.Has("dry-run")); err != nil {
+		return nil, err
+	} else if light {
+		if !query.Has("dry-run") {
+			g.Log.WarnContext(req.Context(), "a light server was removed", "server", name, "by", who(req))
+		}
+		return g.offer(req.Context())
+	}
 	m, ok := named(all, name)
 	if !ok {
 		return nil, refuse(http.StatusNotFound, "there is no server %q", name)
 	}
-	if req.URL.Query().Has("dry-run") {
+	if query.Has("dry-run") {
 		return Offer{Cluster: g.Cluster, Members: all}, g.Store.Removable(req.Context(), m.ID)
 	}
-	if m.Alive && !req.URL.Query().Has("force") {
+	if m.Alive && !query.Has("force") {
 		return nil, refuse(http.StatusConflict, "server %s lives: run `wasmplane down` on its machine, which takes it out; --force removes it all the same, and it stops", name)
 	}
 	if err := g.Store.Remove(req.Context(), m.ID); err != nil {
@@ -221,6 +247,9 @@ func (g *Giver) join(w http.ResponseWriter, req *http.Request) (any, error) {
 	if err := json.NewDecoder(io.LimitReader(req.Body, largest)).Decode(&r); err != nil {
 		return nil, refuse(http.StatusBadRequest, "the request cannot be read: %v", err)
 	}
+	if err := g.refuseAsLight(req.Context()); err != nil {
+		return nil, err
+	}
 	if !g.giving.TryLock() {
 		w.Header().Set("Retry-After", "5")
 		return nil, refuse(http.StatusTooManyRequests, "another machine is joining just now: try again in a moment")
@@ -237,6 +266,8 @@ func (g *Giver) join(w http.ResponseWriter, req *http.Request) (any, error) {
 type plan struct {
 	members []store.Member
 	gone    []store.Member // are replaced by the machine
+	// replacesLight: a light server had its name, which is away.
+	replacesLight bool
 }
 
 // check says what keeps the machine out.
@@ -260,7 +291,7 @@ func (g *Giver) check(ctx context.Context, r Request) (plan, error) {
 	if changing, err := g.changing(ctx); err != nil || changing {
 		return p, cmp.Or(err, refuse(http.StatusConflict, "the cluster's authority changes just now (`wasmplane certs rotate-ca --status` on a server): join when that has ended, with a new token"))
 	}
-	return p, g.checkNode(ctx, r, len(p.gone) > 0)
+	return p, g.checkNode(ctx, r, len(p.gone) > 0 || p.replacesLight)
 }
 
 func (g *Giver) changing(ctx context.Context) (bool, error) {
@@ -286,10 +317,16 @@ func sameVersion(theirs, ours string) error {
 // place looks for the machine's place among the members of the store.
 func (g *Giver) place(ctx context.Context, r Request) (p plan, err error) {
 	switch {
+	case g.Store == nil && r.Light:
+		return p, refuse(http.StatusConflict, "the cluster's store is an external etcd, of which no server keeps a part: join without --light, and with store.endpoints in this machine's configuration")
 	case g.Store == nil && r.Address != "":
 		return p, refuse(http.StatusConflict, "the cluster's store is an external etcd: name it in this machine's configuration too (store.endpoints, with its certificates)")
 	case g.Store == nil:
 		return p, nil
+	case r.Light:
+		if err := r.checkLight(); err != nil {
+			return p, err
+		}
 	case r.Address == "":
 		return p, refuse(http.StatusConflict, "this machine's configuration names an external etcd (store.endpoints), and the cluster's servers keep the store themselves: leave the field out")
 	}
@@ -297,7 +334,7 @@ func (g *Giver) place(ctx context.Context, r Request) (p plan, err error) {
 		return p, err
 	}
 	for _, m := range p.members {
-		switch mine := m.Name == r.Name || m.Peer == "https://"+r.Address; {
+		switch mine := m.Name == r.Name || m.Peer == "https://"+r.Address; { // a light one has no address
 		case m.Self && m.Peer == "":
 			return p, refuse(http.StatusConflict, "the servers' stores do not listen for others yet: make the token by `wasmplane token create --server`, which has them do so")
 		case mine && m.Alive:
@@ -311,7 +348,25 @@ func (g *Giver) place(ctx context.Context, r Request) (p plan, err error) {
 			return p, fmt.Errorf("%w: server %s, which this machine replaces, cannot be taken out", err, m.Name)
 		}
 	}
+	if p.replacesLight, err = g.placeOfLight(ctx, r); err != nil || r.Light {
+		return p, err
+	}
 	return p, g.knock(ctx, r)
+}
+
+// placeOfLight tells whether a light server of the machine's name is there, which it takes the place of.
+func (g *Giver) placeOfLight(ctx context.Context, r Request) (replaces bool, err error) {
+	all, err := lights(ctx, g.Kube)
+	if err != nil {
+		return false, err
+	}
+	for _, l := range all {
+		if l.Name == r.Name && l.Alive {
+			return false, refuse(http.StatusConflict, "there is a server %s in the cluster already, and it runs: choose another name by --node-name, or another machine", l.Name)
+		}
+		replaces = replaces || l.Name == r.Name
+	}
+	return replaces, nil
 }
 
 // knock tries whether this server reaches the machine's store: a member that is added and
@@ -373,7 +428,13 @@ func (g *Giver) give(ctx context.Context, r Request, p plan, id, from string) (S
 	if err != nil {
 		return Sealed{}, err
 	}
-	sealed, err := Seal(r, jointoken.DigestOf(token), keys)
+	var sealed Sealed
+	if r.Light {
+		keys, err = g.lightKeys(ctx, r, p, keys)
+	}
+	if err == nil {
+		sealed, err = Seal(r, jointoken.DigestOf(token), keys)
+	}
 	if err == nil {
 		err = g.admit(ctx, r, p)
 	}
@@ -381,7 +442,7 @@ func (g *Giver) give(ctx context.Context, r Request, p plan, id, from string) (S
 		return Sealed{}, errors.Join(err, g.giveBack(ctx, token))
 	}
 	g.Log.WarnContext(ctx, "the cluster's keys were handed over to a machine that joins as a server", "server", r.Name, "token", id,
-		"address", r.Address, "from", from)
+		"light", r.Light, "address", r.Address, "from", from)
 	return sealed, nil
 }
 
@@ -426,6 +487,14 @@ func (g *Giver) admit(ctx context.Context, r Request, p plan) error {
 			return err
 		}
 		g.Log.WarnContext(ctx, "a server was removed for the one that takes its place", "server", m.Name, "member", m.ID)
+	}
+	if r.Light {
+		return Enlist(ctx, g.Kube, r.Name, net.JoinHostPort(r.Host, strconv.Itoa(r.Port)))
+	}
+	if p.replacesLight {
+		if _, err := g.removeLight(ctx, r.Name, true, false); err != nil {
+			return err
+		}
 	}
 	return g.Store.Add(ctx, r.Address)
 }

@@ -10,6 +10,9 @@
 // exchange can derive (X25519, with the token's digest mixed in), so that they are in no
 // log, proxy or audit event; and each hand-over is written to the log.
 //
+// A light server, which keeps no part of the store, gets no place among its members, and not the key of the
+// authority by which those know each other: that signs its certificate as a client of theirs.
+//
 // Everything that can be wrong is looked at first, by Prepare, which changes nothing.
 package handover
 
@@ -36,6 +39,8 @@ const (
 	JoinPath    = "/servers/join/"
 	PreparePath = JoinPath + "prepare"
 	TakePath    = JoinPath + "take"
+	// StorePath signs the certificates of light servers again.
+	StorePath = "/servers/store-certificate"
 )
 
 // Cluster is what all servers of a cluster agree on.
@@ -70,7 +75,12 @@ type Request struct {
 	// Name of the server, and of its node; Machine is the identity of its data directory.
 	Name    string `json:"name"`
 	Machine string `json:"machine"`
-	// Address at which the other servers reach its store, HOST:PORT; "" = it uses an
+	// Light: it is to keep no part of the store. It says then at which Host others reach its API, and asks by CSR
+	// (PKCS #10, DER) for the certificate by which it uses the stores of others.
+	Light bool   `json:"light,omitempty"`
+	Host  string `json:"host,omitempty"`
+	CSR   []byte `json:"csr,omitempty"`
+	// Address at which the other servers reach its store, HOST:PORT; "" = it is a light one, or uses an
 	// external etcd. Nonce is what it answers there until it has joined.
 	Address string `json:"address"`
 	Nonce   string `json:"nonce,omitempty"`
@@ -89,7 +99,9 @@ type Request struct {
 type Offer struct {
 	Cluster Cluster        `json:"cluster"`
 	Members []store.Member `json:"members"`
-	Server  Server         `json:"server,omitzero"`
+	// Light are the servers that are none of Members.
+	Light  []Light `json:"light,omitempty"`
+	Server Server  `json:"server,omitzero"`
 }
 
 // Server is the one that answers.
@@ -111,14 +123,27 @@ type Sealed struct {
 // Keys are files of a cluster's folder pki.
 type Keys map[string][]byte
 
+// etcdKey is that of the authority by which the servers' stores know each other: a light server has no use for it.
+const etcdKey = "etcd-ca.key"
+
+// StoreCertificateFile is, among Keys, the certificate by which a light server uses the stores of others.
+const StoreCertificateFile = "etcd-client.crt"
+
 // Files are the names of what Keys may hold: what every server has and none may make anew.
 func Files() []string {
-	return []string{"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "etcd-ca.crt", "etcd-ca.key", "sa.key", "encryption.yaml"}
+	return []string{"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "etcd-ca.crt", etcdKey, "sa.key", "encryption.yaml"}
 }
 
-func (k Keys) validate() error {
+func (k Keys) validate(light bool) error {
+	may := Files()
+	if light {
+		may = append(slices.DeleteFunc(may, func(name string) bool { return name == etcdKey }), StoreCertificateFile)
+		if len(k[StoreCertificateFile]) == 0 || len(k["etcd-ca.crt"]) == 0 {
+			return errors.New("the server did not send the certificates by which a light server uses the store")
+		}
+	}
 	for name := range k {
-		if !slices.Contains(Files(), name) {
+		if !slices.Contains(may, name) {
 			return fmt.Errorf("the server sent a file %q, which no server needs", name)
 		}
 	}
@@ -155,7 +180,13 @@ func cipherOf(own *ecdh.PrivateKey, theirs, taker, giver []byte, digest string) 
 }
 
 // bound is what a sealed answer belongs to.
-func (r Request) bound() []byte { return []byte(r.Name + "\x00" + r.Machine + "\x00" + r.Address) }
+func (r Request) bound() []byte {
+	out := []byte(r.Name + "\x00" + r.Machine + "\x00" + r.Address)
+	if r.Light {
+		out = append(append(out, 0), r.CSR...)
+	}
+	return out
+}
 
 // Seal encrypts keys for the machine that made the request.
 func Seal(r Request, digest string, keys Keys) (Sealed, error) {
@@ -189,5 +220,5 @@ func Open(r Request, own *ecdh.PrivateKey, digest string, s Sealed) (Keys, error
 	if err := json.Unmarshal(plain, &keys); err != nil {
 		return nil, fmt.Errorf("read the keys: %w", err)
 	}
-	return keys, keys.validate()
+	return keys, keys.validate(r.Light)
 }

@@ -91,9 +91,8 @@ func Own(ctx context.Context, cfg *rest.Config) Peer {
 }
 
 func one(ctx context.Context, cfg *rest.Config, address string) Peer {
-	c := rest.CopyConfig(cfg)
-	c.Dial, c.ServerName = nil, join.ServerName // no balancer: this server and no other
-	p := ask(ctx, c, "https://"+address)
+	c := join.ToServer(cfg, address)
+	p := ask(ctx, c, c.Host)
 	p.Address = address
 	return p
 }

@@ -51,6 +51,18 @@ func Dial(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	s, err := connect(ctx, cfg, tlsConfig)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.greet(ctx, cfg, tlsConfig); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// connect makes a store of the endpoints, which have not been asked for anything yet.
+func connect(ctx context.Context, cfg Config, tlsConfig *tls.Config) (*Store, error) {
 	members := failover.New(cfg.Endpoints, cfg.Logger)
 	client, err := clientv3.New(clientv3.Config{
 		Context:   context.WithoutCancel(ctx), // Close ends it, not the context of dialling
@@ -71,9 +83,6 @@ func Dial(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(cfg.Endpoints, ", "), err)
 	}
 	s := newStore(client, "etcd at "+strings.Join(cfg.Endpoints, ", "), cfg.Timeout)
-	if err := s.greet(ctx, cfg, tlsConfig); err != nil {
-		return nil, errors.Join(err, client.Close())
-	}
 	s.members = members
 	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := run.Go("etcd members", func() error { members.Run(asking, client); return nil })

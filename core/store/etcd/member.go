@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/etcd/clientport"
 )
 
 var _ store.Membership = (*Server)(nil)
@@ -52,13 +54,8 @@ func (s *Server) Members(ctx context.Context) ([]store.Member, error) {
 	out := make([]store.Member, len(list.Members))
 	var g errgroup.Group
 	for i, m := range list.Members {
-		out[i] = store.Member{
-			ID: strconv.FormatUint(m.ID, 16), Name: m.Name, Learner: m.IsLearner, Leader: m.ID == leader, Self: m.ID == self,
-			Alive: m.ID == self,
-		}
-		if len(m.PeerURLs) > 0 && !alone(m.PeerURLs[0]) {
-			out[i].Peer = m.PeerURLs[0]
-		}
+		out[i] = memberOf(m)
+		out[i].Leader, out[i].Self, out[i].Alive = m.ID == leader, m.ID == self, m.ID == self
 		if out[i].Self || out[i].Peer == "" || s.peers == nil {
 			continue
 		}
@@ -68,8 +65,21 @@ func (s *Server) Members(ctx context.Context) ([]store.Member, error) {
 		})
 	}
 	_ = g.Wait() // none of them fails
-	slices.SortFunc(out, func(a, b store.Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	byName(out)
 	return out, nil
+}
+
+// memberOf is what the membership says of a member.
+func memberOf(m *etcdserverpb.Member) store.Member {
+	out := store.Member{ID: strconv.FormatUint(m.ID, 16), Name: m.Name, Learner: m.IsLearner}
+	if len(m.PeerURLs) > 0 && !alone(m.PeerURLs[0]) {
+		out.Peer = m.PeerURLs[0]
+	}
+	return out
+}
+
+func byName(all []store.Member) {
+	slices.SortFunc(all, func(a, b store.Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 }
 
 // alone is the address of a member that has no others.
@@ -337,15 +347,26 @@ func (p *peers) initialCluster(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("no server of the cluster can be reached by the port of its store: %w", errors.Join(failures...))
 }
 
-// tls is how this member serves the others: all show certificates of one authority.
+// tls is how this member serves the others, and light servers: all show certificates of one authority. Those of light servers
+// agree on another protocol, by which they reach the store alone.
 func (p *peers) tls() (*tls.Config, error) {
 	c, err := Config{CAFile: p.cfg.CAFile, CertFile: p.cfg.PairFile, KeyFile: p.cfg.PairFile}.tls()
 	if err != nil {
 		return nil, err
 	}
 	client := c.GetClientCertificate
-	return &tls.Config{
+	out := &tls.Config{
 		MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.RootCAs, NextProtos: []string{"http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return client(nil) },
-	}, nil
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if clientport.ForClient(s.PeerCertificates[0]) != (s.NegotiatedProtocol == clientport.Protocol) {
+				return errors.New("members of the store speak with members, and light servers use the store")
+			}
+			return nil
+		},
+	}
+	if p.cfg.Admit != nil {
+		out.NextProtos = append(out.NextProtos, clientport.Protocol)
+	}
+	return out, nil
 }

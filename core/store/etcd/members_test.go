@@ -35,17 +35,7 @@ func (s servers) config(name, address string, join ...string) etcd.ServerConfig 
 	pair := s.ca.file(name + ".pem")
 	if _, err := os.Stat(pair); err != nil {
 		s.ca.issue(name, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
-		var both []byte
-		for _, part := range []string{".crt", ".key"} {
-			data, err := os.ReadFile(s.ca.file(name + part))
-			if err != nil {
-				s.t.Fatal(err)
-			}
-			both = append(both, data...)
-		}
-		if err := os.WriteFile(pair, both, 0o600); err != nil {
-			s.t.Fatal(err)
-		}
+		pair = s.ca.pair(name)
 	}
 	return etcd.ServerConfig{
 		Dir: filepath.Join(s.ca.dir, "data-"+name), NoFsync: true, Timeout: 2 * time.Minute,

@@ -23,6 +23,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/etcd/clientport"
 	"github.com/wasmplane/wasmplane/core/store/etcd/memberdir"
 	"github.com/wasmplane/wasmplane/core/store/etcd/zaplog"
 )
@@ -71,6 +72,8 @@ type Peers struct {
 	// Join are URLs of members of the cluster that this one is to join, as the learner
 	// that was added there. It counts while Dir is empty.
 	Join []string
+	// Admit lets servers use the store that keep no part of it; nil = there are none.
+	Admit clientport.Admit
 }
 
 // Server is an etcd that runs in this process.

@@ -41,13 +41,18 @@ func newAuthority(t *testing.T, name string) *authority {
 
 func (a *authority) issue(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
+	return a.issueFor(name, c, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
+}
+
+func (a *authority) issueFor(name string, c *x509.Certificate, usages ...x509.ExtKeyUsage) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	c.SerialNumber, c.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: name}
 	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	c.ExtKeyUsage = usages
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		parent, signer = c, key

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package failover keeps calls away from members of an external etcd that have no leader, as behind
-// a partition, or that are silent. etcd's client takes them for good for as long as their
+// Package failover keeps calls away from members of an etcd in other processes that have no leader, as
+// behind a partition, or that are silent. etcd's client takes them for good for as long as their
 // connections stand, and a call would wait there until it has no time left.
 //
 // A member without a leader refuses calls at once, because they ask for one; who calls does it
@@ -39,12 +39,12 @@ var errAbandoned = errors.New("the member has no leader, or is silent")
 
 // Endpoints are the members of one etcd. They are safe for concurrent use.
 type Endpoints struct {
-	all []string
 	log *slog.Logger
 	// doubted has something in it if members are to be asked.
 	doubted chan struct{}
 
 	mu       sync.Mutex
+	all      []string
 	underWay map[*attempt]struct{}
 	usable   []string
 	// since is when calls began to go to the usable ones alone.
@@ -71,7 +71,23 @@ func (e *Endpoints) doubt() {
 }
 
 // Len is how many members there are.
-func (e *Endpoints) Len() int { return len(e.all) }
+func (e *Endpoints) Len() int { return len(e.All()) }
+
+// All are the members, whether they can be used or not.
+func (e *Endpoints) All() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.all
+}
+
+// Replace has calls go to these members from now on: some have come, or are gone for good. Those that cannot be used are
+// found as at any other time.
+func (e *Endpoints) Replace(client *clientv3.Client, all []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	client.SetEndpoints(all...)
+	e.all, e.usable, e.since = all, all, time.Now()
+}
 
 // Intercept is around each single attempt of a call, behind the client's own interceptors.
 func (e *Endpoints) Intercept(
@@ -92,7 +108,8 @@ func (e *Endpoints) Intercept(
 		delete(e.underWay, a)
 		e.mu.Unlock()
 	}()
-	if len(e.all) > 1 {
+	several := e.Len() > 1
+	if several {
 		defer time.AfterFunc(overdue, e.doubt).Stop()
 	}
 	err := invoke(ctx, method, req, reply, cc, opts...)
@@ -100,7 +117,7 @@ func (e *Endpoints) Intercept(
 	case err != nil && context.Cause(ctx) == errAbandoned: //nolint:errorlint // it is this very one
 		// etcd's client would repeat a write that has ended as cancelled, and not say so.
 		return rpctypes.ErrGRPCLeaderChanged
-	case len(e.all) > 1 && rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(rpctypes.ErrGRPCNoLeader):
+	case several && rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(rpctypes.ErrGRPCNoLeader):
 		e.doubt()
 	}
 	return err
@@ -131,9 +148,10 @@ func (e *Endpoints) Run(ctx context.Context, client *clientv3.Client) {
 func (e *Endpoints) ask(ctx context.Context, client *clientv3.Client) []string {
 	ctx, cancel := context.WithTimeout(ctx, answering)
 	defer cancel()
-	well := make([]bool, len(e.all))
+	all := e.All()
+	well := make([]bool, len(all))
 	var asked run.Tasks
-	for i, endpoint := range e.all {
+	for i, endpoint := range all {
 		asked.Go("etcd: ask a member", func() {
 			status, err := client.Maintenance.Status(ctx, endpoint)
 			well[i] = err == nil && status.Leader != 0 && !status.IsLearner
@@ -141,13 +159,13 @@ func (e *Endpoints) ask(ctx context.Context, client *clientv3.Client) []string {
 	}
 	asked.Wait()
 	var out []string
-	for i, endpoint := range e.all {
+	for i, endpoint := range all {
 		if well[i] {
 			out = append(out, endpoint)
 		}
 	}
 	if len(out) == 0 {
-		return e.all
+		return all
 	}
 	return out
 }
@@ -159,6 +177,9 @@ func (e *Endpoints) use(ctx context.Context, client *clientv3.Client, usable []s
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if slices.ContainsFunc(usable, func(endpoint string) bool { return !slices.Contains(e.all, endpoint) }) {
+		return // the members are others since they were asked
+	}
 	if !slices.Equal(usable, e.usable) {
 		for _, endpoint := range e.all {
 			before, now := slices.Contains(e.usable, endpoint), slices.Contains(usable, endpoint)

@@ -16,17 +16,21 @@ type topology struct {
 	servers, workers int
 	// clock: the machines' wall clocks are stepped (CHAOS_CLOCK_BIN).
 	clock bool
+	// spares are machines that no cluster is on yet, and servers once they join. Where there are some, no server has pods.
+	spares int
 }
 
 var (
 	// alone is one machine that is server and node.
-	alone = topology{"one", 1, 0, false}
+	alone = topology{name: "one", servers: 1}
 	// many is three servers and two workers. What serves is on the workers, and the
 	// Service's client on the last one, which no class touches.
-	many = topology{"three", 3, 2, false}
+	many = topology{name: "three", servers: 3, workers: 2}
 	// Those with clocks of their own.
-	clocked     = topology{"clock", 1, 0, true}
-	manyClocked = topology{"clocks", 3, 2, true}
+	clocked     = topology{name: "clock", servers: 1, clock: true}
+	manyClocked = topology{name: "clocks", servers: 3, workers: 2, clock: true}
+	// growing begins with one server and a worker, and four further servers can join.
+	growing = topology{name: "growing", servers: 1, workers: 1, spares: 4}
 )
 
 // class is one kind of fault.
@@ -135,7 +139,7 @@ func catalogue() []class {
 	var all []class
 	for _, some := range [][]class{
 		machineClasses(), limitClasses(), diskClasses(), clockClasses(), serverClasses(), networkClasses(), workerClasses(),
-		upkeepClasses(),
+		upkeepClasses(), growthClasses(),
 	} {
 		all = append(all, some...)
 	}
@@ -143,7 +147,7 @@ func catalogue() []class {
 }
 
 func TestClassesHaveNamesOfTheirOwn(t *testing.T) {
-	seen, form := map[string]bool{}, regexp.MustCompile(`^(one|three|clock|clocks)/[a-z0-9]+(-[a-z0-9]+)*$`)
+	seen, form := map[string]bool{}, regexp.MustCompile(`^(one|three|clock|clocks|growing)/[a-z0-9]+(-[a-z0-9]+)*$`)
 	for _, c := range catalogue() {
 		if seen[c.id()] || !form.MatchString(c.id()) || c.does == "" || c.run == nil {
 			t.Errorf("%q is no class by itself, or says nothing", c.id())

@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,6 +51,53 @@ func (g *gaps) take(now time.Time) seconds {
 type servers struct {
 	all []*kubernetes.Clientset
 	at  int
+	// pool, where it is there, is what all is made from: client makes one of a machine, own are those that were made.
+	pool   *pool
+	client func(*machine) (*kubernetes.Clientset, error)
+	own    map[*machine]*kubernetes.Clientset
+}
+
+// pool are the servers that clients know, as a balancer or a name in DNS has them. Servers join, and leave.
+type pool struct {
+	mu  sync.Mutex
+	all []*machine
+}
+
+func (p *pool) set(all []*machine) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = slices.Clone(all)
+}
+
+func (p *pool) get() []*machine {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all
+}
+
+// known are the clients of all servers that are known just now.
+func (s *servers) known() []*kubernetes.Clientset {
+	if s.pool == nil {
+		return s.all
+	}
+	s.all = s.all[:0]
+	for _, m := range s.pool.get() {
+		if s.own[m] == nil {
+			c, err := s.client(m)
+			if err != nil {
+				panic(err) // the kubeconfig that it is made from was read before
+			}
+			s.own[m] = c
+		}
+		s.all = append(s.all, s.own[m])
+	}
+	return s.all
+}
+
+// current is the client of the server that it stays with.
+func (s *servers) current() *kubernetes.Clientset {
+	all := s.known()
+	return all[s.at%len(all)]
 }
 
 // do asks a server, and if that fails once another, or the same one after a while.
@@ -57,13 +105,13 @@ func (s *servers) do(ctx context.Context, request func(context.Context, *kuberne
 	try := func(second bool) error {
 		one, cancel := context.WithTimeout(ctx, tryFor)
 		defer cancel()
-		return request(one, s.all[s.at%len(s.all)], second)
+		return request(one, s.current(), second)
 	}
 	if err = try(false); err == nil {
 		return false, nil
 	}
 	s.at++
-	if len(s.all) == 1 {
+	if len(s.known()) == 1 {
 		run.Sleep(ctx, again)
 	}
 	return true, try(true)

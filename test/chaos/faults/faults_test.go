@@ -22,7 +22,7 @@ func TestFaults(t *testing.T) {
 	hello := harness.HelloImage(t)
 	kept, err := openResults(os.Getenv("CHAOS_RESULTS"), harness.Binary(t))
 	must(t, err)
-	for _, on := range []topology{alone, many, clocked, manyClocked} {
+	for _, on := range []topology{alone, many, clocked, manyClocked, growing} {
 		t.Run(on.name, func(t *testing.T) { through(t, on, hello, kept) })
 	}
 	t.Logf("what clients noticed:\n%s", kept.table())

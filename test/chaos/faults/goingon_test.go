@@ -69,7 +69,7 @@ func (d *delays) take() seconds {
 func untilDone(ctx context.Context, s *servers, every time.Duration, step func(context.Context, *kubernetes.Clientset) error) {
 	for ctx.Err() == nil {
 		one, cancel := context.WithTimeout(ctx, tryFor)
-		err := step(one, s.all[s.at%len(s.all)])
+		err := step(one, s.current())
 		cancel()
 		if err == nil {
 			return

@@ -30,6 +30,7 @@ type machine struct {
 	binary        string
 	name, address string
 	server        bool
+	bare          bool   // a server without pods
 	disk          string // where its file system is mounted
 	data          string // below it
 	port          string // of the API
@@ -39,6 +40,14 @@ type machine struct {
 	kube          *kubernetes.Clientset // to its own API server
 
 	process *harness.Process
+}
+
+// mode is the configuration's node.mode.
+func (m *machine) mode() string {
+	if m.bare {
+		return "none"
+	}
+	return "real"
 }
 
 // in is a command that runs in the machine's network.

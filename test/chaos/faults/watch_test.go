@@ -42,7 +42,7 @@ type watcher struct {
 func (w *watcher) run(ctx context.Context, s servers) {
 	listed := false
 	for ctx.Err() == nil {
-		c := s.all[s.at%len(s.all)]
+		c := s.current()
 		if !listed {
 			if listed = w.list(ctx, c); !listed {
 				s.at++

@@ -44,8 +44,10 @@ type world struct {
 	ctx      context.Context //nolint:containedctx // the observers' lifetime, which is the test's
 	t        *testing.T
 	cluster  *harness.Cluster
-	machines []*machine
+	machines []*machine // of the cluster; servers come first
+	spares   []*machine // that may join
 	on       topology
+	servers  pool   // those that clients know
 	names    string // the namespace
 	// authority is what observers with a token know of the cluster, from its beginning on.
 	authority []byte
@@ -108,17 +110,20 @@ func (w *world) wire(lab netlab.Lab, port string) {
 	w.resolver.at = net.JoinHostPort(network+".1", "5300")
 	must(w.t, w.resolver.start())
 	w.t.Cleanup(w.resolver.stop)
-	for i := range w.on.servers + w.on.workers {
+	inCluster := w.on.servers + w.on.workers
+	for i := range inCluster + w.on.spares {
 		m := &machine{
-			lab: lab, binary: w.cluster.Binary, name: string(rune('a' + i)), server: i < w.on.servers, address: fmt.Sprintf("%s.%d", network, i+2),
+			lab: lab, binary: w.cluster.Binary, name: string(rune('a' + i)), server: i < w.on.servers || i >= inCluster, address: fmt.Sprintf("%s.%d", network, i+2),
 			port: port,
 		}
+		m.bare = m.server && w.on.spares > 0
 		m.node, m.cluster, m.config = m.name, w.cluster.Name+m.name, filepath.Join(w.cluster.Dir, m.name+".yaml")
 		if i == 0 {
 			m.cluster = w.cluster.Name // whose networks are its
 		}
 		must(w.t, os.WriteFile(m.config, fmt.Appendf(nil,
-			"apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nnode: {address: %s, logLinkDir: \"\", evictionPressureTransitionPeriod: 5s}\ndns: {upstream: [%q]}\n", m.address, w.resolver.at), 0o600))
+			"apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nnode: {address: %s, logLinkDir: \"\", evictionPressureTransitionPeriod: 5s, mode: %s}\ndns: {upstream: [%q]}\n",
+			m.address, m.mode(), w.resolver.at), 0o600))
 		lab.Namespace(m.name)
 		end := link + m.name
 		must(w.t, harness.Execute("ip", "link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", lab.Name(m.name)))
@@ -132,7 +137,11 @@ func (w *world) wire(lab netlab.Lab, port string) {
 				w.t.Errorf("machine %s: %v", m.name, err)
 			}
 		})
-		w.machines = append(w.machines, m)
+		if i < inCluster {
+			w.machines = append(w.machines, m)
+		} else {
+			w.spares = append(w.spares, m)
+		}
 	}
 	// Workers leave before servers, and the first server last.
 }
@@ -163,6 +172,9 @@ func (w *world) populate(hello string) error {
 			if m.kube, err = w.client(m); err != nil {
 				return err
 			}
+		}
+		if m.bare {
+			continue
 		}
 		if err := m.do(m.binary, "image", "import", hello, "--data-dir", m.data); err != nil {
 			return err
@@ -212,15 +224,9 @@ func (w *world) client(m *machine) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(cfg)
 }
 
-// clients is one of all servers that begins with one of them.
+// clients is one of all servers that begins with one of them, and hears of those that join and leave.
 func (w *world) clients(first int) servers {
-	s := servers{at: first}
-	for _, m := range w.machines[:w.on.servers] {
-		c, err := w.client(m)
-		must(w.t, err)
-		s.all = append(s.all, c)
-	}
-	return s
+	return servers{at: first, pool: &w.servers, client: w.client, own: map[*machine]*kubernetes.Clientset{}}
 }
 
 func (w *world) objects(c *kubernetes.Clientset) error {
@@ -286,12 +292,13 @@ func (w *world) placed() *corev1.Affinity {
 
 // observe starts all who look.
 func (w *world) observe(all *sync.WaitGroup) {
+	w.servers.set(w.machines[:w.on.servers])
 	w.written = newWritten()
 	for i := range writers {
 		s := w.clients(i)
 		all.Go(func() { w.written.write(w.ctx, s, w.names, i, &w.gate) })
 	}
-	for i := range w.on.servers {
+	for i := range w.on.servers + w.on.spares {
 		s, one := w.clients(i), &watcher{namespace: w.names, seen: map[string]int64{}}
 		w.watchers = append(w.watchers, one)
 		all.Go(func() { one.run(w.ctx, s) })
@@ -403,8 +410,14 @@ func (w *world) nodes(ctx context.Context, c *kubernetes.Clientset) error {
 			}
 		}
 	}
-	if ready != len(w.machines) {
-		return fmt.Errorf("%d of %d nodes are ready", ready, len(w.machines))
+	wants := 0
+	for _, m := range w.machines {
+		if !m.bare {
+			wants++
+		}
+	}
+	if ready != wants {
+		return fmt.Errorf("%d of %d nodes are ready", ready, wants)
 	}
 	return nil
 }

@@ -150,6 +150,26 @@ func (p *parts) call(in *Instance, op int32, input []byte) ([]byte, error) {
 	return p.answer(in, func() ([]byte, error) { return p.world.Call(&in.ctx, p.Instance, op, input) })
 }
 
+// Judges says whether the module is a component that takes the node table by columns, and keeps nothing of it between calls.
+func (m *Module) Judges() bool { return m.component != nil && m.component.world.Judges() }
+
+// Judge passes a component that Judges the cells of a pod and of all nodes, by column, and returns a byte for each
+// node. Errors are those of Call.
+func (in *Instance) Judge(ctx context.Context, pod []int64, columns [][]int64) (out []byte, u Usage, err error) {
+	in.open(ctx, in.module.opts.Limits.forCall())
+	defer func(start time.Time) { u = in.spent(start) }(in.meter.lastPoint)
+	cells := len(pod)
+	for _, c := range columns {
+		cells += len(c)
+	}
+	if err := in.Input(8 * cells); err != nil {
+		return nil, u, err
+	}
+	p := in.parts
+	out, err = p.answer(in, func() ([]byte, error) { return p.world.Judge(&in.ctx, p.Instance, pod, columns) }) //nolint:contextcheck // as there
+	return out, u, err
+}
+
 func (p *parts) describe(in *Instance) ([]byte, error) {
 	return p.answer(in, func() ([]byte, error) { return p.world.Describe(&in.ctx, p.Instance) })
 }

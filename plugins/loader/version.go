@@ -158,8 +158,8 @@ func (l *Loader) started(ctx context.Context, j *load, e manifest.Entry, digest 
 	if err != nil {
 		return nil, knowing(m, err)
 	}
-	if mod.IsComponent() && m.Hook(abi.SchedulingTable) != nil {
-		return nil, knowing(m, fmt.Errorf("a component has no memory in which the host keeps the node table (%s): take part at %s and %s", abi.SchedulingTable, abi.SchedulingFilter, abi.SchedulingScore))
+	if mod.IsComponent() && m.Hook(abi.SchedulingTable) != nil && !mod.Judges() {
+		return nil, knowing(m, fmt.Errorf("a component takes part at %s by a function table, which it does not export (world table-plugin of sdk/wit): export it, or take part at %s and %s", abi.SchedulingTable, abi.SchedulingFilter, abi.SchedulingScore))
 	}
 	v := point.NewVersion(e, digest, m, mod)
 	if err := errors.Join(pointadmission.Check(v), customresource.Check(v), l.rights(ctx, v)); err != nil {

@@ -196,6 +196,41 @@ func TestTheWorldIsThatOfItsText(t *testing.T) {
 	}
 }
 
+// TestHooksMakeAWorld: a plugin at all points has a world of its own, of the worlds of all hooks.
+func TestHooksMakeAWorld(t *testing.T) {
+	file := filepath.Join("..", "..", "sdk", "wit", "plugin.wit")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hooks := regexp.MustCompile(`(?m)^world (.*)-hook \{$`).FindAllStringSubmatch(string(text), -1)
+	if len(hooks) < 22 {
+		t.Fatalf("there are %d hooks", len(hooks))
+	}
+	team := "world team {\n  include base;\n  include configurable;\n"
+	for _, h := range hooks {
+		team += "  include " + h[1] + "-hook"
+		if h[1] == "mutate" { // both at admission import the same type
+			team += " with { decision as change }\n"
+		} else {
+			team += ";\n"
+		}
+	}
+	own := filepath.Join(t.TempDir(), "team.wit")
+	if err := os.WriteFile(own, []byte(team+"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	module, err := otherTools(t, "world", "team", file, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hooks {
+		if !bytes.Contains(module, []byte(h[1])) {
+			t.Errorf("the world has no function %s", h[1])
+		}
+	}
+}
+
 // typedInC is a plugin in C without the SDK, with the functions that a generator of bindings makes for the world
 // validate-plugin: it refuses with the document as the message, until it was told that an answer was read.
 const typedInC = `

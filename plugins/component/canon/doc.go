@@ -10,7 +10,7 @@
 // the engine as a trap of the guest does.
 //
 // Values in Go, by type: bool; int8 to int64, uint8 to uint64; float32, float64; rune for char; string;
-// []byte for list<u8>, []any for other lists, for tuples and records (in the order of their fields); Variant for
-// variant, enum, option (none, some) and result (ok, error); Flags; *Handle for own and borrow. Lists
-// of tuples stand for maps.
+// []byte for list<u8>, []any for other lists (the host may pass []int64 for list<s64>), for tuples and records (in the order
+// of their fields); Variant for variant, enum, option (none, some) and result (ok, error); Flags; *Handle for own and
+// borrow. Lists of tuples stand for maps.
 package canon

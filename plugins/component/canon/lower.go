@@ -129,6 +129,9 @@ func length(v any, t *ctype.Type) int {
 	if t.Elem.Kind == ctype.U8 {
 		return len(is[[]byte](v, t))
 	}
+	if cells, ok := v.([]int64); ok && t.Elem.Kind == ctype.S64 {
+		return len(cells)
+	}
 	return len(is[[]any](v, t))
 }
 
@@ -148,6 +151,14 @@ func (c *Context) storeElements(v any, t *ctype.Type, p uint32) {
 		b := is[[]byte](v, t)
 		c.Account.Charge(int64(len(b) / bytesPerUnit))
 		copy(c.Bytes()[p:], b)
+		return
+	}
+	if cells, ok := v.([]int64); ok && t.Elem.Kind == ctype.S64 {
+		c.Account.Charge(8 * int64(len(cells)) / bytesPerUnit)
+		to := c.Bytes()[p:]
+		for i, cell := range cells {
+			binary.LittleEndian.PutUint64(to[8*i:], uint64(cell))
+		}
 		return
 	}
 	for i, e := range is[[]any](v, t) {

@@ -20,6 +20,7 @@ const (
 	U16    Type = "\x7b"
 	S32    Type = "\x7a"
 	U32    Type = "\x79"
+	S64    Type = "\x78"
 	U64    Type = "\x77"
 	F32    Type = "\x76"
 	F64    Type = "\x75"

@@ -10,6 +10,7 @@ var hookNames = map[int32]string{
 	3:  "authorize",
 	4:  "filter",
 	5:  "score",
+	6:  "table",
 	7:  "reconcile",
 	8:  "node-admission",
 	9:  "convert",

@@ -46,7 +46,11 @@ const (
 	documents form = iota // func(string) -> result<option<string>, string>
 	octets                // func(s32, list<u8>) -> result<option<list<u8>>, string>
 	decisions             // func(string) -> result<decision, string>
+	cells                 // func(list<s64>, list<list<s64>>) -> result<list<u8>, string>
 )
+
+// tableOp is the operation of the node table, which no document stands for.
+const tableOp = 6
 
 type function struct {
 	*link.Func
@@ -79,6 +83,11 @@ func New(p *link.Program) (*World, error) {
 		}
 		hook := &function{Func: f}
 		switch got := signature(f.Type); {
+		case op == tableOp:
+			if want := "(list<s64>, list<list<s64>>) -> result<list<u8>, string>"; got != want {
+				return nil, fmt.Errorf("the component's function %s is %s: expected %s (sdk/wit)", name, got, want)
+			}
+			hook.form = cells
 		case got == "(string) -> result<option<string>, string>":
 		case strings.HasPrefix(got, "(string) -> result<record{") && isDecision(f.Type.Result.Cases[0].Type):
 			hook.form = decisions
@@ -173,6 +182,8 @@ func (w *World) Call(ctx context.Context, in *link.Instance, op int32, input []b
 	f := w.hooks[op]
 	var args []any
 	switch {
+	case f != nil && f.form == cells:
+		return nil, &Failure{Message: hookNames[op] + " takes cells and no document"}
 	case f != nil:
 		args = []any{string(input)}
 	case w.call != nil:
@@ -182,6 +193,25 @@ func (w *World) Call(ctx context.Context, in *link.Instance, op int32, input []b
 	default:
 		return nil, &Failure{Message: fmt.Sprintf("it exports no function for operation %d: %s", op, hookNames[op])}
 	}
+	answer, err := f.ask(ctx, in, args...)
+	if err != nil {
+		return nil, err
+	}
+	if f.form == decisions {
+		return encode(answer)
+	}
+	some, _ := answer.(canon.Variant)
+	switch v := some.Value.(type) {
+	case string:
+		return []byte(v), nil
+	case []byte:
+		return v, nil
+	}
+	return nil, nil
+}
+
+// ask calls a function whose answer is a result: what it holds, or a *Failure.
+func (f *function) ask(ctx context.Context, in *link.Instance, args ...any) (any, error) {
 	v, err := in.Call(ctx, f.Func, args...)
 	if err != nil {
 		return nil, err
@@ -191,17 +221,25 @@ func (w *World) Call(ctx context.Context, in *link.Instance, op int32, input []b
 		message, _ := answer.Value.(string)
 		return nil, &Failure{Message: message}
 	}
-	if f.form == decisions {
-		return encode(answer.Value)
+	return answer.Value, nil
+}
+
+// Judges says whether the component exports the function of the node table.
+func (w *World) Judges() bool { return w.hooks[tableOp] != nil }
+
+// Judge asks for a byte for each node: of a pod's cells, and of the nodes' by column.
+func (w *World) Judge(ctx context.Context, in *link.Instance, pod []int64, columns [][]int64) ([]byte, error) {
+	f := w.hooks[tableOp]
+	if f == nil {
+		return nil, &Failure{Message: "it exports no function " + hookNames[tableOp]}
 	}
-	some, _ := answer.Value.(canon.Variant)
-	switch v := some.Value.(type) {
-	case string:
-		return []byte(v), nil
-	case []byte:
-		return v, nil
+	lists := make([]any, len(columns))
+	for i, c := range columns {
+		lists[i] = c
 	}
-	return nil, nil
+	answer, err := f.ask(ctx, in, pod, lists)
+	verdicts, _ := answer.([]byte)
+	return verdicts, err
 }
 
 // encode makes of a decision what sdk/spec calls the answer at admission.

@@ -46,6 +46,9 @@ type table struct {
 	snapshot int64   // Generation that the rows are up to date with
 	strings  abi.Interner
 	input    []byte
+	// Of a component, which is passed all of it at each call: the host keeps the nodes.
+	columns [][]int64
+	pod     []int64
 }
 
 // Name implements framework.Plugin.
@@ -174,17 +177,25 @@ func (t *table) follow(ctx context.Context, snap *framework.Snapshot) error {
 // reserve makes the guest have room for every node; all rows are to be written.
 func (t *table) reserve(ctx context.Context, snap *framework.Snapshot) error {
 	n := len(snap.Nodes)
-	at, err := t.instance.Invoke(ctx, "reserve", uint64(n))
-	if err != nil {
-		return err
-	}
-	if uint32(at) == 0 && n > 0 {
-		return &host.Fault{
-			Plugin: t.version.Entry.Name, Kind: host.Refused,
-			Detail: fmt.Sprintf("it has no room for %d nodes (limits.memory)", n),
+	if t.version.Module.Judges() {
+		t.columns = make([][]int64, len(t.hook.Columns))
+		for c := range t.columns {
+			t.columns[c] = make([]int64, n)
 		}
+	} else {
+		at, err := t.instance.Invoke(ctx, "reserve", uint64(n))
+		if err != nil {
+			return err
+		}
+		if uint32(at) == 0 && n > 0 {
+			return &host.Fault{
+				Plugin: t.version.Entry.Name, Kind: host.Refused,
+				Detail: fmt.Sprintf("it has no room for %d nodes (limits.memory)", n),
+			}
+		}
+		t.at = uint32(at)
 	}
-	t.at, t.rows, t.nodes = uint32(at), n, snap.NodesGeneration
+	t.rows, t.nodes = n, snap.NodesGeneration
 	t.seen = make([]int64, n)
 	for i := range t.seen {
 		t.seen[i] = -1
@@ -195,10 +206,9 @@ func (t *table) reserve(ctx context.Context, snap *framework.Snapshot) error {
 const cellSize = 8
 
 func (t *table) update(snap *framework.Snapshot) error {
-	stride := len(t.hook.Columns) * cellSize
-	rows, ok := t.instance.View(t.at, uint32(t.rows*stride))
-	if !ok || t.at%cellSize != 0 {
-		return &host.Fault{Plugin: t.version.Entry.Name, Kind: host.BadPointer, Detail: fmt.Sprintf("reserve answered %#x for %d rows of %d bytes, which is not aligned or outside of its memory", t.at, t.rows, stride)}
+	put, err := t.writer()
+	if err != nil {
+		return err
 	}
 	paths := t.hook.NodePaths()
 	for i, n := range snap.Nodes {
@@ -210,8 +220,7 @@ func (t *table) update(snap *framework.Snapshot) error {
 			NonZero: resources(&n.NonZero), Pods: len(n.Pods), ImageSizes: n.ImageSizes,
 		}
 		for c := range t.hook.Columns {
-			cell := t.hook.Columns[c].Cell(doc, paths[c], &t.strings)
-			binary.LittleEndian.PutUint64(rows[i*stride+c*cellSize:], uint64(cell))
+			put(i, c, t.hook.Columns[c].Cell(doc, paths[c], &t.strings))
 		}
 		t.seen[i] = n.Generation
 	}
@@ -219,19 +228,49 @@ func (t *table) update(snap *framework.Snapshot) error {
 	return nil
 }
 
+// writer returns what puts a node's cell where the plugin finds it.
+func (t *table) writer() (put func(row, column int, cell int64), err error) {
+	if t.columns != nil {
+		return func(row, column int, cell int64) { t.columns[column][row] = cell }, nil
+	}
+	stride := len(t.hook.Columns) * cellSize
+	rows, ok := t.instance.View(t.at, uint32(t.rows*stride))
+	if !ok || t.at%cellSize != 0 {
+		return nil, &host.Fault{Plugin: t.version.Entry.Name, Kind: host.BadPointer, Detail: fmt.Sprintf("reserve answered %#x for %d rows of %d bytes, which is not aligned or outside of its memory", t.at, t.rows, stride)}
+	}
+	return func(row, column int, cell int64) {
+		binary.LittleEndian.PutUint64(rows[row*stride+column*cellSize:], uint64(cell))
+	}, nil
+}
+
 // call passes the number of rows and the pod's cells, and gets a byte for each row.
 func (t *table) call(ctx context.Context, p *framework.PodInfo) ([]byte, host.Usage, error) {
 	t.ask(p)
+	return t.run(ctx)
+}
+
+// run passes the question that was written last.
+func (t *table) run(ctx context.Context) ([]byte, host.Usage, error) {
+	if t.columns != nil {
+		return t.instance.Judge(ctx, t.pod, t.columns)
+	}
 	return t.instance.Call(ctx, t.hook.Op, t.input)
 }
 
 // ask writes the question.
 func (t *table) ask(p *framework.PodInfo) {
-	t.input = binary.LittleEndian.AppendUint64(t.input[:0], uint64(t.rows))
+	t.pod = t.pod[:0]
 	doc := &podDocument{Pod: podObject(p.Pod), Requests: resources(&p.Requests), NonZero: resources(&p.NonZero)}
 	paths := t.hook.PodPaths()
 	for c := range t.hook.Pod {
-		t.input = binary.LittleEndian.AppendUint64(t.input, uint64(t.hook.Pod[c].Cell(doc, paths[c], &t.strings)))
+		t.pod = append(t.pod, t.hook.Pod[c].Cell(doc, paths[c], &t.strings))
+	}
+	if t.columns != nil {
+		return
+	}
+	t.input = binary.LittleEndian.AppendUint64(t.input[:0], uint64(t.rows))
+	for _, cell := range t.pod {
+		t.input = binary.LittleEndian.AppendUint64(t.input, uint64(cell))
 	}
 }
 

@@ -109,7 +109,7 @@ func (s *shadow) judge(ctx context.Context, c *point.Candidate, nodes int) (verd
 	err = c.Version.Module.Guard(ctx, func() error {
 		var answer []byte
 		var err error
-		if answer, usage, err = s.table.instance.Call(ctx, s.table.hook.Op, s.table.input); err == nil {
+		if answer, usage, err = s.table.run(ctx); err == nil {
 			verdicts, _, err = verdictsOf(s.table.hook, c.Version.Entry.Name, answer, nodes)
 		}
 		return err

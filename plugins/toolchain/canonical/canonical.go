@@ -5,7 +5,7 @@
 // one adapter, between its import wasmplane.call and the world's host function another one. A module for WASI 0.1 gets that of
 // package adapt too.
 //
-// A component has no node table: what the module exports for one is not exported by the component.
+// The world "plugin" has no node table: what the module exports for one is not exported by the component.
 package canonical
 
 import (

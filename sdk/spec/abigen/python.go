@@ -10,7 +10,7 @@ import (
 func pyOperations(w io.Writer, t *table) {
 	p := printer(w)
 	p("ABI = %d\n\n# The operations and points, by hook.\nOPERATIONS: dict[str, tuple[int, str]] = {", t.Version)
-	for _, x := range t.worlds() {
+	for _, x := range t.documents() {
 		p("    %q: (%d, %q),", x.Name, x.Op, x.Point)
 	}
 	p("}")
@@ -27,7 +27,7 @@ func pyEvents(w io.Writer, t *table) {
 
 func pyHooks(w io.Writer, t *table) {
 	p := printer(w)
-	for i, x := range t.worlds() {
+	for i, x := range t.documents() {
 		if i > 0 {
 			p("")
 		}

@@ -3,6 +3,7 @@
 package apiobject
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,9 @@ type Guard struct {
 	Rights *rights.Checker
 	// Policies are objects of other kinds of which plugins are made; nil = there are none.
 	Policies Policies
+	// Settings holds an entry's settings against what their module's schema is known to be, and fetches nothing; nil = that
+	// is left to loading. What it says begins with the field ("settings.label is required").
+	Settings func(*manifest.Entry) error
 	// Count says how many objects of a kind a namespace has; nil = they are not counted.
 	Count func(ctx context.Context, kind schema.GroupVersionKind, namespace string) (int, error)
 }
@@ -121,7 +125,45 @@ func (g Guard) Validate(ctx context.Context, r *admission.Request) error {
 	if err != nil {
 		return invalid(r.Kind.GroupKind(), o.GetName(), err)
 	}
+	if err := g.settings(&e, old); err != nil {
+		return invalid(r.Kind.GroupKind(), o.GetName(), err)
+	}
 	return g.withinRights(ctx, r, &e, o, old)
+}
+
+// settings checks the settings of an entry and of its candidate. Those that a write leaves as they were are not looked at: labels
+// and the like of an object that was written before its schema was known can still be changed.
+func (g Guard) settings(e *manifest.Entry, old *unstructured.Unstructured) error {
+	if g.Settings == nil {
+		return nil
+	}
+	var was manifest.Entry
+	if old != nil {
+		was, _ = g.Rules.Entry(old) // where it was wrong, nothing was as it is now
+	}
+	return errors.Join(g.changedSettings("spec.", e, &was), g.changedSettings("spec.candidate.", e.CandidateEntry(), was.CandidateEntry()))
+}
+
+func (g Guard) changedSettings(at string, e, was *manifest.Entry) error {
+	if e == nil {
+		return nil
+	}
+	if was != nil && was.Digest == e.Digest {
+		now, err := e.SettingsJSON()
+		before, errBefore := was.SettingsJSON()
+		if err == nil && errBefore == nil && bytes.Equal(now, before) {
+			return nil
+		}
+	}
+	err := g.Settings(e)
+	if err == nil {
+		return nil
+	}
+	where, problem, ok := strings.Cut(err.Error(), " ")
+	if !ok || !strings.HasPrefix(where, "settings") {
+		return fmt.Errorf("%ssettings: %w", at, err)
+	}
+	return fmt.Errorf("%s%s: %s", at, strings.TrimSuffix(where, ":"), problem)
 }
 
 // room refuses a new object of a namespace that has many. Those that are written at the same moment may all pass.

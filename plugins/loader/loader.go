@@ -84,6 +84,7 @@ type Loader struct {
 	sources  chan struct{}    // tells Run that there may be other files to watch
 	fetching *fairqueue.Queue // turns to fetch a module from elsewhere
 	starting *fairqueue.Queue // turns to start one
+	schemas  schemas          // of the settings of modules that were started
 
 	mu    sync.Mutex                  // guards what follows; held to look and to change only
 	slots []*slot                     // in the order in which they are asked
@@ -133,6 +134,7 @@ func New(ctx context.Context, cfg Config) (*Loader, error) {
 	}
 	return &Loader{
 		cfg: cfg, host: h, fetch: fetch, metrics: metrics, changes: make(chan struct{}, 1), sources: make(chan struct{}, 1),
+		schemas:  newSchemas(),
 		fetching: fairqueue.New(fairqueue.Config{Operators: 8, Tenants: 4, PerTenant: 1, Waiting: 64, Patience: 10 * time.Minute}),
 		starting: fairqueue.New(fairqueue.Config{
 			Operators: runtime.GOMAXPROCS(0), Tenants: 1, PerTenant: 1, Waiting: 64,

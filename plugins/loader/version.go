@@ -155,6 +155,9 @@ func (l *Loader) started(ctx context.Context, j *load, e manifest.Entry, digest 
 	defer leave()
 	j.progress("being started")
 	m, err := l.describe(ctx, &e, mod, s)
+	if m != nil && m.SettingsSchema != nil {
+		l.schemas.learn(e.Namespace, digest, m.SettingsSchema)
+	}
 	if err != nil {
 		return nil, knowing(m, err)
 	}

@@ -49,7 +49,7 @@ func (p *Plugins) Guard(
 		objects, err := list(ctx, kind, namespace, labels.Everything())
 		return len(objects), err
 	}
-	return apiobject.Guard{Rules: p.rules(), Rights: p.functions.Rights(), Policies: check, Count: count}
+	return apiobject.Guard{Rules: p.rules(), Rights: p.functions.Rights(), Policies: check, Count: count, Settings: p.loader.CheckSettings}
 }
 
 // ObjectsOptions say whose Plugins of the API a process loads, and what it writes.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -56,6 +57,10 @@ func (k *Kubelet) admit(ctx context.Context, p *corev1.Pod) (fit.Verdict, error)
 		if v, err = k.giveDevices(ctx, p); err != nil {
 			return fit.Verdict{}, err
 		}
+		if v.Refused && k.devicesComeFree() {
+			k.cfg.Devices.Release(p.UID) // what it has got of several
+			return fit.Verdict{}, errDevicesHeld
+		}
 	}
 	decision := "allow"
 	if v.Refused {
@@ -68,6 +73,14 @@ func (k *Kubelet) admit(ctx context.Context, p *corev1.Pod) (fit.Verdict, error)
 
 // errPreempting has a critical pod ask again once those have ended that go for it.
 var errPreempting = errors.New("pods that go for it have not ended yet")
+
+// errDevicesHeld has a pod ask again that came, by the scheduler's count, into the place of one that has not ended yet.
+var errDevicesHeld = errors.New("a pod that was deleted by force has not ended yet, and holds devices")
+
+// devicesComeFree reports whether a pod that the API no longer has holds devices, which it gives back when it has ended.
+func (k *Kubelet) devicesComeFree() bool {
+	return slices.ContainsFunc(population{k}.all(), func(w *worker) bool { return w.isRemoved() && k.cfg.Devices.Has(w.uid) })
+}
 
 // preempt ends pods so that a critical one has its place. Where the end of all would not do, none goes.
 func (k *Kubelet) preempt(critical *corev1.Pod, node *corev1.Node) (fit.Verdict, error) {

@@ -25,6 +25,7 @@ type drawer struct {
 	mu       sync.Mutex
 	holder   types.UID
 	broken   bool
+	refused  int // how many asked in vain
 	equipped []string
 }
 
@@ -45,6 +46,10 @@ func (d *drawer) Allocate(_ context.Context, p *corev1.Pod) error {
 	defer d.mu.Unlock()
 	if p.Name == "unlucky" {
 		return deviceplugin.Refuse("UnexpectedAdmissionError", "Allocate failed due to no power, which is unexpected")
+	}
+	if d.holder != "" && d.holder != p.UID {
+		d.refused++
+		return deviceplugin.Refuse("UnexpectedAdmissionError", "Allocate failed due to no gadget being free, which is unexpected")
 	}
 	d.holder = p.UID
 	return nil
@@ -130,6 +135,37 @@ func TestDevicesOfPods(t *testing.T) {
 	d.mu.Unlock()
 	w.create("n1", "early", wants("1"))
 	w.until("early", "running", running)
+}
+
+// TestDevicesOfAPodDeletedByForce: two pods never have one device, so the next one waits until the first
+// has ended. It was refused, though the scheduler had counted right.
+func TestDevicesOfAPodDeletedByForce(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	d, e := &drawer{}, w.engine()
+	w.node("n1", e, func(c *kubelet.Config) { c.Devices = d })
+	hour := int64(3600)
+	w.create("n1", "stubborn", wants("1"), sim("stop-time", "1h"), func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = &hour })
+	w.until("stubborn", "running", running)
+	if err := w.client.CoreV1().Pods("default").Delete(t.Context(), "stubborn", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.create("n1", "next", wants("1"))
+	w.eventually("the next pod has asked twice in vain", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.refused > 1
+	})
+	containers, err := e.ListContainers(t.Context())
+	if err != nil || len(containers) != 1 {
+		t.Fatalf("of containers there are %d (%v), expected that of the first pod", len(containers), err)
+	}
+	if err := e.StopContainer(t.Context(), containers[0].GetId(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if p := w.until("next", "decided", func(p *corev1.Pod) bool { return running(p) || failed(p) }); failed(p) {
+		t.Errorf("the next pod is %s", describe(p))
+	}
 }
 
 // gauge says how the device of every container is.

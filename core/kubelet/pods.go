@@ -67,7 +67,7 @@ func (k *Kubelet) podGone(p *corev1.Pod) {
 		// The scheduler gives its place to others at once, even if the pod takes an hour to end: whoever was deleted by
 		// force is not counted any more. Its devices it keeps for as long as it runs.
 		k.room.Release(p.UID)
-		w.send(pod.Removed{Pod: p})
+		w.remove(p)
 	}
 }
 

@@ -44,6 +44,8 @@ type worker struct {
 	signal chan struct{}
 	// pod as last seen, for those who only need to know whom they deal with.
 	pod *corev1.Pod
+	// removed says that the API no longer has the pod.
+	removed bool
 	// cancels of what may be given up when the pod ends.
 	cancels map[pod.Action]context.CancelFunc
 	place   spec.Place
@@ -89,6 +91,20 @@ func (w *worker) send(ev pod.Event) {
 	case w.signal <- struct{}{}:
 	default:
 	}
+}
+
+// remove hands over that the API no longer has the pod.
+func (w *worker) remove(p *corev1.Pod) {
+	w.mu.Lock()
+	w.removed = true
+	w.mu.Unlock()
+	w.send(pod.Removed{Pod: p})
+}
+
+func (w *worker) isRemoved() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.removed
 }
 
 func (w *worker) take() []pod.Event {

@@ -34,8 +34,8 @@ const (
 	rest = time.Minute
 	// interest is how long somebody who looked counts.
 	interest = 2 * time.Minute
-	// second is when a node that has just been found is asked again: one answer
-	// makes no rate.
+	// second is when a node that has just been found is asked again, and nobody else: one answer
+	// makes no rate. While thousands of nodes come, there is always one that has just been found.
 	second = 5 * time.Second
 	// patience with one node.
 	patience = 5 * time.Second
@@ -71,7 +71,8 @@ type Source struct {
 
 	mu    sync.Mutex
 	asked time.Time // when somebody looked last
-	round time.Time // when the nodes were asked last
+	began time.Time // when nodes were asked last
+	whole time.Time // when all of them had been asked last
 	nodes map[string]*answers
 }
 
@@ -98,9 +99,11 @@ func New(cfg Config) (*Source, error) {
 
 // Run asks the nodes until ctx ends.
 func (s *Source) Run(ctx context.Context) error {
+	all := true
 	for {
-		found := s.askAll(ctx)
+		found := s.round(ctx, all)
 		wait := time.NewTimer(s.pause(found))
+		all = false
 		for due := false; !due; {
 			select {
 			case <-ctx.Done():
@@ -110,8 +113,10 @@ func (s *Source) Run(ctx context.Context) error {
 				due = true
 			case <-s.wanted:
 				wait.Reset(s.soon())
+				all = true
 			}
 		}
+		all = all || s.left() <= 0
 	}
 }
 
@@ -120,20 +125,26 @@ func (s *Source) Run(ctx context.Context) error {
 func (s *Source) soon() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return max(second-s.cfg.Now().Sub(s.round), 0)
+	return max(second-s.cfg.Now().Sub(s.began), 0)
 }
 
-// pause until the nodes are asked again.
+// pause until nodes are asked again.
 func (s *Source) pause(found bool) time.Duration {
+	if found {
+		return min(second, s.left())
+	}
+	return s.left()
+}
+
+// left is the time until all nodes are asked again.
+func (s *Source) left() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case found:
-		return second
-	case s.cfg.Now().Sub(s.asked) < interest:
-		return Resolution
+	now, every := s.cfg.Now(), rest
+	if now.Sub(s.asked) < interest {
+		every = Resolution
 	}
-	return rest
+	return every - now.Sub(s.whole)
 }
 
 // look marks that somebody looks, and has the nodes asked soon where nobody did.
@@ -151,9 +162,9 @@ func (s *Source) look() {
 	}
 }
 
-// askAll asks every node that is ready. found is true where one has given one answer
-// only, and where there are no nodes yet.
-func (s *Source) askAll(ctx context.Context) (found bool) {
+// round asks nodes that are ready: all, or those that have not been asked or have given one answer only. found is
+// true where one has given one answer only, and where there are no nodes yet.
+func (s *Source) round(ctx context.Context, all bool) (found bool) {
 	objects, err := s.cfg.Cluster.List(ctx, corev1.SchemeGroupVersion.WithKind("Node"), "", labels.Everything())
 	if err != nil {
 		if ctx.Err() == nil {
@@ -162,7 +173,7 @@ func (s *Source) askAll(ctx context.Context) (found bool) {
 		return true // the server starts
 	}
 	s.mu.Lock()
-	s.round = s.cfg.Now()
+	s.began = s.cfg.Now()
 	s.mu.Unlock()
 	turns, asking := make(chan struct{}, atOnce), sync.WaitGroup{}
 	there := make(map[string]bool, len(objects))
@@ -172,7 +183,7 @@ func (s *Source) askAll(ctx context.Context) (found bool) {
 			continue
 		}
 		there[node.Name] = true
-		if !ready(node) {
+		if !ready(node) || !all && !s.lacks(node.Name) {
 			continue
 		}
 		turns <- struct{}{}
@@ -182,8 +193,24 @@ func (s *Source) askAll(ctx context.Context) (found bool) {
 		})
 	}
 	asking.Wait()
+	if all {
+		s.mu.Lock()
+		s.whole = s.cfg.Now()
+		s.mu.Unlock()
+	}
 	return s.forget(there) || len(there) == 0
 }
+
+// lacks says whether a node's next answer is wanted soon. One that did not answer waits until all are asked.
+func (s *Source) lacks(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.nodes[name]
+	return a == nil || a.single()
+}
+
+// single says whether one answer is all that a node has given.
+func (a *answers) single() bool { return a.last != nil && a.earlier == nil }
 
 // forget nodes that are no more. It says whether one of the others has given one
 // answer only.
@@ -195,7 +222,7 @@ func (s *Source) forget(there map[string]bool) (found bool) {
 			delete(s.nodes, name)
 			continue
 		}
-		found = found || a.last != nil && a.earlier == nil
+		found = found || a.single()
 	}
 	return found
 }

@@ -242,6 +242,32 @@ func TestHowOftenNodesAreAsked(t *testing.T) {
 	})
 }
 
+// While nodes come, one after the other, each is asked twice soon and then as often as all are: were all asked
+// for each that comes, a thousand nodes would be asked half a million times.
+func TestNodesThatComeHaveNoOthersAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 120
+		w := &world{pages: map[string]func() (string, error){}}
+		start(t, w)
+		for i := range nodes {
+			name := fmt.Sprintf("n%d", i)
+			w.mu.Lock()
+			w.objects = append(w.objects, aNode(name, corev1.ConditionTrue))
+			w.pages[name] = usesCore()
+			w.mu.Unlock()
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2 * second)
+		synctest.Wait()
+		for i := range nodes {
+			name := fmt.Sprintf("n%d", i)
+			if n := w.count(name); n < 2 || n > 5 {
+				t.Errorf("%s was asked %d times in the %d s since it came", name, n, nodes-i+10)
+			}
+		}
+	})
+}
+
 // A kubelet that does not answer holds up nobody for long.
 func TestSilentKubelet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

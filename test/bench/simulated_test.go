@@ -78,7 +78,7 @@ func BenchmarkNodes(b *testing.B) {
 // measureNodes starts nodes that have nothing to do, and leaves them alone for a while: their leases are renewed.
 func measureNodes(tb testing.TB, nodes int, settle time.Duration) *report {
 	r := newReport(fmt.Sprintf("%d simulated nodes without pods, without root", nodes),
-		"nodes", "to ready", "CPU", "RSS", "goroutines", "idle", "peak RSS")
+		"nodes", "to ready", "CPU", "CPU each", "RSS", "goroutines", "idle", "peak RSS")
 	c := newCluster(tb, "--nodes", fmt.Sprintf("simulated:%d", nodes))
 	c.AsNobody = true
 	took := c.start()
@@ -115,9 +115,11 @@ func measureNodes(tb testing.TB, nodes int, settle time.Duration) *report {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r.row(strconv.Itoa(nodes), short(took), short(used), mib(m.rss), strconv.Itoa(goroutines), percent(after-before, idle), mib(m.peak))
+	r.row(strconv.Itoa(nodes), short(took), short(used), short(used/time.Duration(nodes)), mib(m.rss), strconv.Itoa(goroutines),
+		percent(after-before, idle), mib(m.peak))
 	r.duration("start", took)
 	r.duration("cpu", used)
+	r.duration("cpu-node", used/time.Duration(nodes)) // grows where nodes cost more, the more there are
 	r.metric("MiB/rss", float64(m.rss)/(1<<20))
 	r.metric("goroutines", float64(goroutines))
 	return r

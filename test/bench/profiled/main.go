@@ -18,12 +18,14 @@ import (
 	"syscall"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/command"
+	"github.com/wasmplane/wasmplane/core/chart/render"
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd"
 	"github.com/wasmplane/wasmplane/plugins/host/compiler"
 )
 
 func main() {
 	compiler.MaybeRun()
+	render.MaybeRun()
 	if containerd.MaybeRun() {
 		return
 	}
@@ -32,7 +34,7 @@ func main() {
 		signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
 		go serve(dir, signals) // ends with the process
 	}
-	os.Exit(command.Main(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(command.Main(command.Args(os.Args), os.Stdout, os.Stderr))
 }
 
 func serve(dir string, signals <-chan os.Signal) {

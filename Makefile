@@ -206,7 +206,8 @@ clock-binary: # The binary with a clock that can be stepped while it runs (test/
 
 .PHONY: worlds
 worlds: ## Run whole control planes on virtual time, with faults by a seed each. WORLD_SEEDS=200 WORLD_SEED=n WORLD_STEPS=2000.
-	WORLD_SEEDS=$${WORLD_SEEDS:-200} WORLD_SEED=$${WORLD_SEED:-$$(date +%s)} go test -count=1 -timeout 120m -v -run TestWorlds ./test/worlds/
+	WORLD_SEEDS=$${WORLD_SEEDS:-200} WORLD_SEED=$${WORLD_SEED:-$$(date +%s)} KUBE_CACHE_MUTATION_DETECTOR=true \
+	go test -count=1 -timeout 120m -v -run TestWorlds ./test/worlds/
 
 .PHONY: world-bugs
 world-bugs: ## Put known bugs back, one at a time, and say which of them the worlds find. WORLD_SEEDS=30.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
@@ -48,7 +47,7 @@ func (c *call) watch() error {
 	if apierrors.IsResourceExpired(err) {
 		// Upstream tells this in the stream too; informers look for it there.
 		if stream.Begin() == nil {
-			_ = stream.Event(watch.Error, events.Status(err))
+			_ = stream.Event(events.Status(err))
 			_ = stream.Flush()
 			stream.End()
 		}
@@ -82,7 +81,7 @@ func (c *call) pump(ctx context.Context, w *registry.Watch, stream answer.Stream
 		events, err := w.Next(ctx)
 		if err != nil {
 			if apierrors.IsResourceExpired(err) || apierrors.IsInternalError(err) {
-				_ = stream.Event(watch.Error, encoder.Status(err))
+				_ = stream.Event(encoder.Status(err))
 				_ = stream.Flush()
 			}
 			return
@@ -90,13 +89,13 @@ func (c *call) pump(ctx context.Context, w *registry.Watch, stream answer.Stream
 		initial := false
 		for _, e := range events {
 			initial = initial || e.InitialEnd
-			kind, data, err := encoder.Encode(ctx, e)
+			event, err := encoder.Encode(ctx, e)
 			if err != nil {
 				c.s.cfg.Logger.ErrorContext(ctx, "an event of a watch could not be encoded; the watch ends", "resource", c.res.GroupResource,
 					"error", err)
 				return
 			}
-			if stream.Event(kind, data) != nil {
+			if stream.Event(event) != nil {
 				return
 			}
 		}

@@ -5,7 +5,7 @@
 //
 // Components in the server's process use an in-memory transport to the server's
 // own handler chain: the same authorization, admission and audit as over the
-// wire, without TLS. client-go's own rate limit is off everywhere: the server
+// wire, without TLS, and watches whose objects are decoded once for all of them. client-go's own rate limit is off everywhere: the server
 // decides what is too much.
 package client
 
@@ -34,12 +34,16 @@ type Set struct {
 
 // New makes the clients of a configuration. Typed clients speak protobuf; the
 // dynamic one, whose objects may be custom resources, JSON. None takes a state of the past for an answer.
+//
+// Of a server in the process, the typed client's watches hand out objects that the components of the process share:
+// nobody changes what they refer to. Each watch has a struct of its own, so that a transform may
+// empty its fields; what it changes in a map, a slice or behind a pointer it copies first.
 func New(cfg *rest.Config) (*Set, error) {
 	cfg = Newest(cfg)
 	typed := rest.CopyConfig(cfg)
 	typed.ContentType = runtime.ContentTypeProtobuf
 	typed.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	kube, err := kubernetes.NewForConfig(typed)
+	kube, err := newKube(typed)
 	if err != nil {
 		return nil, fmt.Errorf("make the typed client: %w", err)
 	}

@@ -8,12 +8,15 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
+
+	"github.com/wasmplane/wasmplane/core/lent"
 )
 
 // InMemory is a configuration whose requests go straight to handler as the given
@@ -41,6 +44,7 @@ func authenticated(u user.Info) user.Info {
 type transport struct {
 	handler http.Handler
 	user    user.Info
+	loans   loans
 }
 
 // crossing is the context of a request on the server's side: it ends with the
@@ -70,7 +74,15 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	w := &response{header: http.Header{}, started: make(chan struct{}), cancel: cancel}
 	w.cond = sync.NewCond(&w.mu)
 	stop := context.AfterFunc(ctx, w.abort)
+	accept, borrows := strings.CutPrefix(req.Header.Get("Accept"), lent.MediaType+",")
+	if borrows {
+		w.loans = &t.loans
+		ctx = lent.With(ctx, w)
+	}
 	server := req.Clone(ctx)
+	if borrows {
+		server.Header.Set("Accept", accept) // what an answer that lends nothing is in
+	}
 	server.RequestURI = req.URL.RequestURI()
 	server.RemoteAddr = "127.0.0.1:0"
 	if server.Body == nil {
@@ -125,6 +137,11 @@ type response struct {
 	wrote   bool
 	done    bool // the handler has returned
 	aborted bool // the client has gone
+
+	loans    *loans // of the client's transport; nil = it takes bytes
+	number   uint64 // of this answer among the loans; 0 = it has lent nothing yet
+	waiting  []loan // lent and not taken, oldest first
+	lentSize int    // of those that wait
 }
 
 // Header implements http.ResponseWriter.
@@ -150,7 +167,8 @@ func (r *response) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.writeHeader(http.StatusOK)
-	for r.buf.Len() > maxBuffered && !r.aborted {
+	// An empty buffer is always written to: what was lent is taken by whoever has read the reference to it.
+	for r.buf.Len() > 0 && r.buf.Len()+r.lentSize > maxBuffered && !r.aborted {
 		r.cond.Wait()
 	}
 	if r.aborted {
@@ -200,5 +218,6 @@ func (r *response) Read(p []byte) (int, error) {
 func (r *response) Close() error {
 	r.cancel()
 	r.abort()
+	r.takeBack()
 	return nil
 }

@@ -71,6 +71,7 @@ type Object struct {
 	mu        sync.Mutex
 	versioned runtime.Object
 	internal  runtime.Object
+	lent      runtime.Object // see Lent
 	tree      map[string]any
 	encoded   []form
 	holder    Holder // nil = nobody
@@ -329,6 +330,29 @@ func (o *Object) kept(name string) []byte {
 	return nil
 }
 
+// Lent returns what decode makes of the object's protobuf, once for all who ask while it is kept: the
+// form that clients in the process share. It is none of the other forms, so that whoever spoiled it would spoil nothing of the server's.
+// All callers hand in decoders that do the same. Callers must not change what is returned.
+func (o *Object) Lent(decode func(protobuf []byte) (runtime.Object, error)) (runtime.Object, error) {
+	data, err := o.Encoded(Protobuf)
+	if err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.unlock()
+	if o.lent != nil {
+		return o.lent, nil
+	}
+	if o.lent, err = decode(data); err != nil {
+		o.lent = nil
+		return nil, fmt.Errorf("decode %s for clients of the process: %w", o.codec.Kind().Kind, err)
+	}
+	if o.packed {
+		o.owed += decodedSize(data, Protobuf)
+	}
+	return o.lent, nil
+}
+
 // Pack encodes a FromStored object as its store keeps it. From then on these
 // bytes are the object: they answer Encoded without being made, and every other
 // form is made of them when somebody asks, and dropped again when the holder says so. It is
@@ -391,7 +415,7 @@ func (o *Object) DropEncoded() {
 	defer o.mu.Unlock()
 	o.encoded = nil
 	if o.versioned != nil && !o.packed {
-		o.internal, o.tree = nil, nil
+		o.internal, o.lent, o.tree = nil, nil, nil
 	}
 }
 
@@ -401,7 +425,7 @@ func (o *Object) DropDecoded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.packed {
-		o.versioned, o.internal, o.tree = nil, nil, nil
+		o.versioned, o.internal, o.lent, o.tree = nil, nil, nil, nil
 	}
 }
 
@@ -432,7 +456,8 @@ func (o *Object) reset(set func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.changes++
-	o.versioned, o.internal, o.tree, o.encoded, o.source, o.packed, o.views = nil, nil, nil, nil, nil, false, nil
+	o.versioned, o.internal, o.lent, o.tree = nil, nil, nil, nil
+	o.encoded, o.source, o.packed, o.views = nil, nil, false, nil
 	set()
 }
 

@@ -18,6 +18,7 @@ func TestBenchSmoke(t *testing.T) {
 		"crash":       func(t *testing.T) *report { return measureCrash(t, 100, 2, 1) },
 		"idle":        func(t *testing.T) *report { return measureIdle(t, small, time.Second) },
 		"simulated":   func(t *testing.T) *report { return measureSimulated(t, 5, 20, 100*time.Millisecond) },
+		"lent":        func(t *testing.T) *report { return measureLent(t, 2, 5, 1) },
 		"loops":       func(t *testing.T) *report { return measureLoops(t, 20, 5, 2) },
 		"nodes":       func(t *testing.T) *report { return measureNodes(t, 5, 100*time.Millisecond) },
 		"plugins":     func(t *testing.T) *report { return measurePlugins(t, pluginWays[:2], 10) },

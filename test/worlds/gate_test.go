@@ -228,6 +228,9 @@ func (t *gated) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// WrappedRoundTripper implements net.RoundTripperWrapper: clients find that the server is in the process.
+func (t *gated) WrappedRoundTripper() http.RoundTripper { return t.next }
+
 func (g *gate) isDead(l *life) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

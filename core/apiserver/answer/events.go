@@ -41,18 +41,30 @@ func (a *Writer) Events(f Format, r *registry.Registry, version string, query ur
 	return e, err
 }
 
-// Encode makes the type and the object of an event.
-func (e *Events) Encode(ctx context.Context, event watchcache.Event) (watch.EventType, []byte, error) {
+// Event is an event as a stream sends it.
+type Event struct {
+	Type watch.EventType
+	Data []byte // the object, encoded
+	// Whole is the carrier that Data are all of; nil where they are something else: a row, a bookmark, an error.
+	Whole *object.Object
+}
+
+// Encode makes an event of one of the watch cache.
+func (e *Events) Encode(ctx context.Context, event watchcache.Event) (Event, error) {
 	if event.Type == watchcache.Bookmark {
 		data, err := e.bookmark(ctx, event)
-		return watch.Bookmark, data, err
+		return Event{Type: watch.Bookmark, Data: data}, err
 	}
 	o, err := e.registry.InVersion(ctx, event.Item, e.version)
 	if err != nil {
-		return "", nil, err
+		return Event{}, err
 	}
 	data, err := e.object(ctx, o)
-	return kindOf(event.Type), data, err
+	out := Event{Type: kindOf(event.Type), Data: data}
+	if e.format.Convert.Empty() {
+		out.Whole = o
+	}
+	return out, err
 }
 
 func kindOf(t watchcache.EventType) watch.EventType {
@@ -121,17 +133,17 @@ func (e *Events) bookmark(ctx context.Context, event watchcache.Event) ([]byte, 
 	return e.object(ctx, object.FromVersioned(codec, o))
 }
 
-// Status makes the object of the event that ends a watch with an error.
-func (e *Events) Status(err error) []byte {
+// Status makes the event that ends a watch with an error.
+func (e *Events) Status(err error) Event {
 	status := StatusOf(err)
 	if e.mediaType() == object.Protobuf {
 		if data, err := wrap(status); err == nil {
-			return data
+			return Event{Type: watch.Error, Data: data}
 		}
 	}
 	data, marshalErr := json.Marshal(status)
 	if marshalErr != nil {
-		return []byte("{}")
+		data = []byte("{}")
 	}
-	return data
+	return Event{Type: watch.Error, Data: data}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/wasmplane/wasmplane/core/api/envelope"
+	"github.com/wasmplane/wasmplane/core/lent"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -24,7 +25,7 @@ type Stream interface {
 	// has gone; the other methods may be called if there was none.
 	Begin() error
 	// Event adds an event, which may be sent by this call or by Flush.
-	Event(kind watch.EventType, object []byte) error
+	Event(e Event) error
 	// Flush sends what was added.
 	Flush() error
 	// End is the last call.
@@ -32,7 +33,8 @@ type Stream interface {
 }
 
 // Stream makes the stream of a watch: a chunked answer, or a WebSocket where the
-// client asks for one. cancel is called when a client closes its WebSocket.
+// client asks for one. A client in the process that takes them is lent the objects (package lent).
+// cancel is called when a client closes its WebSocket.
 func (a *Writer) Stream(w http.ResponseWriter, req *http.Request, f Format, cancel context.CancelFunc) (Stream, error) {
 	frame := jsonFrame
 	mediaType := object.JSON
@@ -45,7 +47,11 @@ func (a *Writer) Stream(w http.ResponseWriter, req *http.Request, f Format, canc
 	if f.MediaType == object.YAML {
 		return nil, NotAcceptable([]string{object.JSON, object.Protobuf})
 	}
-	return &chunkedStream{w: w, flusher: http.NewResponseController(w), frame: frame, mediaType: mediaType, buffers: &a.frames}, nil
+	k := &chunkedStream{w: w, flusher: http.NewResponseController(w), frame: frame, mediaType: mediaType, buffers: &a.frames}
+	if l := lent.From(req.Context()); l != nil && f.MediaType == object.Protobuf && f.Convert.Empty() {
+		k.lender, k.mediaType = l, lent.MediaType+";stream=watch"
+	}
+	return k, nil
 }
 
 // framing appends one event to b.
@@ -83,8 +89,10 @@ type chunkedStream struct {
 	flusher   *http.ResponseController
 	frame     framing
 	mediaType string
+	lender    lent.Lender   // nil = the objects are in the frames
 	buffers   *sync.Pool    // of *bytes.Buffer: most watches rest most of the time
 	buf       *bytes.Buffer // nil while there is nothing to write
+	lent      int           // what the references in buf stand for, in bytes
 }
 
 func (k *chunkedStream) Begin() error {
@@ -98,15 +106,19 @@ func (k *chunkedStream) Begin() error {
 // streamBuffer is how much is gathered before it is written although more is to come.
 const streamBuffer = 64 << 10
 
-func (k *chunkedStream) Event(kind watch.EventType, o []byte) error {
+func (k *chunkedStream) Event(e Event) error {
 	if k.buf == nil {
 		var ok bool
 		if k.buf, ok = k.buffers.Get().(*bytes.Buffer); !ok {
 			k.buf = &bytes.Buffer{}
 		}
 	}
-	k.frame(k.buf, kind, o)
-	if k.buf.Len() < streamBuffer {
+	if k.lender != nil && e.Whole != nil {
+		k.lent += len(e.Data)
+		e.Data = k.lender.Lend(e.Whole, len(e.Data))
+	}
+	k.frame(k.buf, e.Type, e.Data)
+	if k.buf.Len()+k.lent < streamBuffer {
 		return nil
 	}
 	return k.write()
@@ -121,7 +133,7 @@ func (k *chunkedStream) write() error {
 		k.buf.Reset()
 		k.buffers.Put(k.buf)
 	}
-	k.buf = nil
+	k.buf, k.lent = nil, 0
 	return err
 }
 
@@ -164,10 +176,10 @@ func (k *socketStream) Begin() error {
 	return nil
 }
 
-func (k *socketStream) Event(kind watch.EventType, o []byte) error {
+func (k *socketStream) Event(e Event) error {
 	var b bytes.Buffer
 	message := websocket.TextMessage
-	k.frame(&b, kind, o)
+	k.frame(&b, e.Type, e.Data)
 	data := b.Bytes()
 	if !k.text {
 		message = websocket.BinaryMessage

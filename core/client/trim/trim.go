@@ -12,7 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Server is the transform of the API server's own informers. It takes out of pods
+// Server is the transform of the API server's own informers. It changes nothing that the pod shares with
+// others (see client.New), but for the fields of the pod itself. It takes out of pods
 // what the server never reads in them: the node authorizer, NodeRestriction, PodSecurity
 // and the check of bound tokens read metadata, claims, what a pod refers to, what
 // bears on its security, and the annotations of Kubernetes. The rest is most of a
@@ -23,14 +24,7 @@ func Server(o any) (any, error) {
 		return o, nil
 	}
 	pod.ManagedFields, pod.GenerateName = nil, ""
-	for key := range pod.Annotations {
-		if domain, _, _ := strings.Cut(key, "/"); !strings.HasSuffix(domain, "kubernetes.io") || key == corev1.LastAppliedConfigAnnotation {
-			delete(pod.Annotations, key)
-		}
-	}
-	if len(pod.Annotations) == 0 {
-		pod.Annotations = nil // an empty map keeps the room of what was in it
-	}
+	pod.Annotations = trimAnnotations(pod.Annotations)
 	trimSpec(&pod.Spec)
 	pod.Status = corev1.PodStatus{
 		Phase:                       pod.Status.Phase,
@@ -40,10 +34,25 @@ func Server(o any) (any, error) {
 	return pod, nil
 }
 
+// trimAnnotations is those of Kubernetes.
+func trimAnnotations(all map[string]string) map[string]string {
+	var kept map[string]string
+	for key, value := range all {
+		if domain, _, _ := strings.Cut(key, "/"); !strings.HasSuffix(domain, "kubernetes.io") || key == corev1.LastAppliedConfigAnnotation {
+			continue
+		}
+		if kept == nil {
+			kept = map[string]string{}
+		}
+		kept[key] = value
+	}
+	return kept
+}
+
 // trimSpec takes out where and how a pod runs.
 func trimSpec(s *corev1.PodSpec) {
-	trimContainers(s.InitContainers)
-	trimContainers(s.Containers)
+	s.InitContainers, s.Containers = trimContainers(s.InitContainers), trimContainers(s.Containers)
+	s.EphemeralContainers = slices.Clone(s.EphemeralContainers)
 	for i := range s.EphemeralContainers {
 		c := corev1.Container(s.EphemeralContainers[i].EphemeralContainerCommon)
 		trimContainer(&c)
@@ -57,10 +66,12 @@ func trimSpec(s *corev1.PodSpec) {
 	s.DeprecatedServiceAccount = "" // the other one says the same
 }
 
-func trimContainers(containers []corev1.Container) {
+func trimContainers(containers []corev1.Container) []corev1.Container {
+	containers = slices.Clone(containers)
 	for i := range containers {
 		trimContainer(&containers[i])
 	}
+	return containers
 }
 
 // trimContainer takes out what a container runs and has. Its claims are among

@@ -53,9 +53,14 @@ func TestTrimKeepsWhatTheServerReadsOfPods(t *testing.T) {
 	}
 	spec.NodeSelector, spec.SchedulerName = map[string]string{"disk": "ssd"}, "default-scheduler"
 	spec.Tolerations = []corev1.Toleration{{Key: "k"}}
-	got, err := Server(&corev1.Pod{ObjectMeta: meta, Spec: spec, Status: status})
+	shared := &corev1.Pod{ObjectMeta: meta, Spec: spec, Status: status}
+	before, own := shared.DeepCopy(), *shared
+	got, err := Server(&own)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, shared); diff != "" {
+		t.Errorf("what the pod shares with others has changed:\n%s", diff)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

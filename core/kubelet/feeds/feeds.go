@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -222,12 +223,14 @@ func (f *Feeds) ServicesFor(namespace string) ([]*corev1.Service, error) {
 	return append(out, api), nil
 }
 
+// strip changes nothing that o shares with others (see client.New), but for its own fields.
 func strip(o any) (any, error) {
 	if m, ok := o.(metav1.Object); ok {
 		m.SetManagedFields(nil)
 	}
 	// Which pods come from files is the node's to say: nobody makes a pod that it cannot do without.
 	if p, ok := o.(*corev1.Pod); ok && p.Annotations[static.SourceAnnotation] != "" && !static.IsMirror(p) {
+		p.Annotations = maps.Clone(p.Annotations)
 		p.Annotations[static.SourceAnnotation] = "api"
 	}
 	return o, nil

@@ -106,6 +106,7 @@ func (s Server) Configure(c *config.Configuration) *config.Configuration {
 		own.Node.Address = s.Host
 	}
 	own.Node.Name, own.APIServer.Listen = cmp.Or(s.Name, own.Node.Name), s.Listen
+	own.Join.AsServer, own.Join.Light = true, s.Light // also where a flag has said so, once
 	own.APIServer.VirtualAddress = cmp.Or(own.APIServer.VirtualAddress, s.Cluster.VirtualAddress)
 	return &own
 }

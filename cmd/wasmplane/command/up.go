@@ -317,11 +317,15 @@ func (a *app) runDown(ctx context.Context, dir datadir.Dir, purge, force bool, s
 		}
 	}
 	p := &progress.Printer{W: a.Out}
-	if err := leaving.Leave(ctx, p.PrintLine); err != nil {
-		return err
+	leave := func(ctx context.Context) error { return leaving.Leave(ctx, p.PrintLine) }
+	steps := []func(context.Context) error{leave, stop}
+	if leaving.EndsFirst() {
+		steps = []func(context.Context) error{stop, leave}
 	}
-	if err := stop(ctx); err != nil {
-		return err
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
 	logger, err := newLogger(a.Err, &settings{logLevel: "warn", format: "text"})
 	if err != nil {

@@ -269,6 +269,8 @@ type Leaving struct {
 	own join.Server
 	// cannot are the hosts of servers that cannot take it out: its own, and light ones.
 	cannot []string
+	// endsFirst: the others can agree without it that it is gone.
+	endsFirst bool
 }
 
 // leaveTime bounds each step of leaving.
@@ -304,7 +306,7 @@ func ServerLeaves(ctx context.Context, dir datadir.Dir) (*Leaving, error) {
 		}
 	}
 	if own.Light {
-		l.cannot = append(l.cannot, own.Host)
+		l.cannot, l.endsFirst = append(l.cannot, own.Host), true
 		return l, nil
 	}
 	there := false
@@ -324,11 +326,30 @@ func ServerLeaves(ctx context.Context, dir datadir.Dir) (*Leaving, error) {
 		return nil, fmt.Errorf("server %s cannot leave the others: %w; --force takes it down all the same: the others then cannot write until enough servers run, or until one of them goes on alone (wasmplane restore --from-this-member)", own.Name, err)
 	}
 	host, _, err := net.SplitHostPort(own.Address)
-	l.cannot = append(l.cannot, host)
+	l.cannot, l.endsFirst = append(l.cannot, host), agreeWithout(found.Members, own.Name)
 	return l, err
 }
 
-// Leave takes the server out of the cluster, through another one and while it runs: of two
+// agreeWithout tells whether more than half of those that vote answer besides the one of that name.
+func agreeWithout(all []store.Member, name string) bool {
+	voters, others := 0, 0
+	for _, m := range all {
+		if m.Learner {
+			continue
+		}
+		voters++
+		if m.Alive && m.Name != name {
+			others++
+		}
+	}
+	return others > voters/2
+}
+
+// EndsFirst tells whether the server's process is to end before Leave. Then it hands over in order what it leads, and nobody waits
+// until its leases end.
+func (l *Leaving) EndsFirst() bool { return l != nil && l.endsFirst }
+
+// Leave takes the server out of the cluster, through another one, and unless EndsFirst while it runs: of two
 // servers neither can agree alone that the other is gone. It stops by itself then.
 func (l *Leaving) Leave(ctx context.Context, report func(string)) error {
 	if l == nil {

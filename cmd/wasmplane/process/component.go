@@ -78,7 +78,7 @@ func Identity(o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(o.Config.Store.Endpoints) > 0 {
+	if len(o.Config.Store.Endpoints) > 0 || o.Config.Join.Light {
 		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 		if err != nil {
 			return "", fmt.Errorf("read which boot of this machine it is, to be told from its clones: %w", err)

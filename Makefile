@@ -110,6 +110,10 @@ gen-check: gen ## Fail where what is recorded is not what the code makes.
 test-templates: deps-test ## Build and test what plugin init makes, for every point in every language.
 	WASMPLANE_ALL_TEMPLATES=1 go test -count=1 -timeout 30m -run '^TestEveryTemplate$$' ./plugins/author/scaffold
 
+.PHONY: worlds-examples
+worlds-examples: deps-examples ## Build and test the plugin of wasm-examples/worlds by every generator, also those that take long to install (Rust's wit-bindgen, componentize-js: 390 MB).
+	WASMPLANE_ALL_WORLDS=1 go test -count=1 -timeout 30m -v -run '^TestWorlds$$' ./wasm-examples
+
 .PHONY: fresh
 fresh: ## Run the first command in a new root of Debian, where nothing was ever used. RELEASES="trixie": in these. FRESH_AS=walker: as a user with sudo. COMMAND="make build": another command. ALL=1: both commands, all releases, as root and as a user with sudo (hours).
 	@ALL='$(ALL)' RELEASES='$(RELEASES)' test/fresh/run.sh

@@ -20,8 +20,12 @@ WASM_WAT       := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e
 WASM_TOOL      := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/plugin.c wasm-examples/$(e)/plugin.zig wasm-examples/$(e)/plugin.ts wasm-examples/$(e)/main.js wasm-examples/$(e)/main.ts wasm-examples/$(e)/main.py),$(e)))
 WASM_RUST      := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/lib.rs),$(e)))
 
+# One plugin of the worlds of sdk/wit in each of some languages, by generators of others. All of them: `make worlds-examples`.
+WORLDS_SMALL    := $(WASM_DIR)/worlds/python.wasm $(WASM_DIR)/worlds/javascript.wasm
+WORLDS_LARGE    := $(WASM_DIR)/worlds/rust.wasm $(WASM_DIR)/worlds/starlingmonkey.wasm
+
 .PHONY: examples
-examples: $(WASM_EXAMPLES:%=$(WASM_DIR)/%.wasm) ## Build the example plugins into build/wasm.
+examples: $(WASM_EXAMPLES:%=$(WASM_DIR)/%.wasm) $(WORLDS_SMALL) ## Build the example plugins into build/wasm.
 
 # Nothing is looked for before a recipe runs: what it needs may just have been installed.
 WASM_RUSTC := wasm-examples/rustc.sh
@@ -49,6 +53,9 @@ $(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/plugin.* wasm-examples/$(1)
 	$$(WASM_SAY)CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild wasm-examples/$(1) $$@
 endef
 $(foreach e,$(WASM_TOOL),$(eval $(call tool_example,$(e))))
+
+$(WORLDS_SMALL) $(WORLDS_LARGE): $(WASM_DIR)/worlds/%.wasm: wasm-examples/worlds/build.sh wasm-examples/worlds/team.wit $(wildcard wasm-examples/worlds/*/*.* wasm-examples/worlds/rust/src/*.rs) sdk/wit/plugin.wit
+	$(WASM_SAY)wasm-examples/worlds/build.sh $* $@
 
 define rust_example
 $(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/*.rs) $(WASM_DIR)/rust/libwasmplane.rlib

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command wasmbuild builds the plugin in a folder, for the repository's own
-// makefiles: wasmbuild [-install LANGUAGES] DIR OUT. With -runtime
+// makefiles: wasmbuild [-component] DIR OUT. With -install LANGUAGES it installs compilers, with -runtime
 // FILE it writes what binaries embed to build plugins in JavaScript. Users have wasmplane plugin build.
 package main
 
@@ -23,7 +23,11 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	b, err := toolchain.New(toolchain.Config{Progress: func(s string) {
+	component := len(args) > 0 && args[0] == "-component"
+	if component {
+		args = args[1:]
+	}
+	b, err := toolchain.New(toolchain.Config{Component: component, Progress: func(s string) {
 		if strings.HasPrefix(s, "installing") {
 			fmt.Fprintln(os.Stderr, s)
 		}
@@ -44,5 +48,5 @@ func run(ctx context.Context, args []string) error {
 	case len(args) == 2:
 		return b.Build(ctx, args[0], args[1])
 	}
-	return errors.New("usage: wasmbuild DIR OUT, wasmbuild -install LANGUAGE[,LANGUAGE], or wasmbuild -runtime FILE")
+	return errors.New("usage: wasmbuild [-component] DIR OUT, wasmbuild -install LANGUAGE[,LANGUAGE], or wasmbuild -runtime FILE")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api/services"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
+	"github.com/wasmplane/wasmplane/core/registry/ended"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
@@ -136,6 +137,9 @@ func (r *Registry) isServices() bool {
 // claim makes the claims of one write of a Service; existing is nil for a create.
 // All other writes have none.
 func (w *write) claim(ctx context.Context, internal, existing runtime.Object) (*allocation.Claims, error) {
+	if err := ended.Check(ctx); err != nil {
+		return nil, err
+	}
 	if !w.r.isServices() || w.req.Subresource != "" {
 		return nil, nil
 	}

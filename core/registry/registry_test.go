@@ -539,3 +539,63 @@ func TestManyWritersOfOneObject(t *testing.T) {
 		t.Errorf("%d changes are left of %d", got, writers+1)
 	}
 }
+
+// TestARequestThatIsOverWorksNoFurther: no step begins after the deadline has passed, or the client has gone.
+func TestARequestThatIsOverWorksNoFurther(t *testing.T) {
+	w := newWorld(t)
+	maps := w.registry(t, "", "configmaps")
+	create(t, maps, "ns", `{"metadata":{"name":"a"},"data":{"k":"before"}}`)
+	const whole = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"after"}}`
+	patch := func(kind types.PatchType, body string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			req := request("ns", "a", body, &metav1.PatchOptions{Force: new(true), FieldManager: "tester"})
+			req.PatchType = kind
+			_, err := maps.Patch(ctx, req)
+			return err
+		}
+	}
+	for name, write := range map[string]func(context.Context) error{
+		"create": func(ctx context.Context) error {
+			_, err := maps.Create(ctx, request("ns", "", `{"metadata":{"name":"b"}}`, &metav1.CreateOptions{}))
+			return err
+		},
+		"update": func(ctx context.Context) error {
+			_, err := maps.Update(ctx, request("ns", "a", whole, &metav1.UpdateOptions{}))
+			return err
+		},
+		"merge patch":     patch(types.MergePatchType, `{"data":{"k":"after"}}`),
+		"JSON patch":      patch(types.JSONPatchType, `[{"op":"replace","path":"/data/k","value":"after"}]`),
+		"strategic merge": patch(types.StrategicMergePatchType, `{"data":{"k":"after"}}`),
+		"apply":           patch(types.ApplyYAMLPatchType, whole),
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The step after which the request is over, by the number of the steps that are seen here.
+			for last := range 2 {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				steps := 0
+				step := func(*admission.Request) error {
+					if steps++; steps == last {
+						cancel()
+					}
+					return nil
+				}
+				w.plugins.mutate, w.plugins.validate = step, step
+				if last == 0 {
+					cancel()
+				}
+				if err := write(ctx); !apierrors.IsTimeout(err) || steps != last {
+					t.Errorf("over after step %d: went on to step %d: %v", last, steps, err)
+				}
+			}
+		})
+	}
+	w.plugins = plugins{}
+	found, err := maps.Get(t.Context(), request("ns", "a", "", nil), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := found.Encoded(object.JSON); err != nil || !strings.Contains(string(text), "before") {
+		t.Errorf("%s, %v", text, err)
+	}
+}

@@ -26,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
 	"github.com/wasmplane/wasmplane/core/registry/bounded"
 	"github.com/wasmplane/wasmplane/core/registry/compare"
+	"github.com/wasmplane/wasmplane/core/registry/ended"
 	"github.com/wasmplane/wasmplane/core/registry/judging"
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
 	"github.com/wasmplane/wasmplane/core/registry/optimistic"
@@ -286,6 +287,9 @@ func (w *write) namespace() string {
 }
 
 func (w *write) mutate(ctx context.Context, question *admission.Request) error {
+	if err := ended.Check(ctx); err != nil {
+		return err
+	}
 	if w.req.Admitted {
 		return nil
 	}
@@ -312,6 +316,9 @@ func (w *write) mutate(ctx context.Context, question *admission.Request) error {
 }
 
 func (w *write) validate(ctx context.Context, question *admission.Request) error {
+	if err := ended.Check(ctx); err != nil {
+		return err
+	}
 	if w.req.Admitted {
 		return nil
 	}
@@ -434,6 +441,9 @@ func nameless(name string) error {
 // store puts obj in place of old and returns it with its new revision. Where old is
 // nil, obj must not exist yet.
 func (w *write) store(ctx context.Context, obj *object.Object, old *watchcache.Item) (Result, error) {
+	if err := ended.Check(ctx); err != nil {
+		return Result{}, err
+	}
 	internal, err := obj.Internal()
 	if err != nil {
 		return Result{}, apierrors.NewInternalError(err)

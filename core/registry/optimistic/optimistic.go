@@ -13,8 +13,7 @@ import (
 	"context"
 	"errors"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
+	"github.com/wasmplane/wasmplane/core/registry/ended"
 	"github.com/wasmplane/wasmplane/core/registry/turns"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -79,8 +78,8 @@ func Run[T any](ctx context.Context, w Writes, key string, try func(ctx context.
 	turn := w.Turns.Of(key)
 	defer turn.End()
 	for {
-		if err := ctx.Err(); err != nil {
-			return none, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+		if err := ended.Check(ctx); err != nil {
+			return none, err
 		}
 		result, err := try(ctx, at)
 		if err == nil {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/ended"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
@@ -434,7 +435,10 @@ func (r *Reader) AllInVersion(ctx context.Context, items []*watchcache.Item, ver
 		return r.converted(ctx, out, version)
 	}
 	for i := range out {
-		var err error
+		err := ended.Check(ctx)
+		if err != nil {
+			return nil, err
+		}
 		if out[i], err = r.Convert(ctx, out[i], version); err != nil {
 			return nil, err
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/ended"
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
 )
 
@@ -26,6 +27,9 @@ import (
 // fill in belongs to nobody, so that a later apply neither conflicts with it nor
 // takes it away. What makes an object (current is nil) does not set what the system sets.
 func (b *Body) Owned(ctx context.Context, current *object.Object, next runtime.Object) (*object.Object, error) {
+	if err := ended.Check(ctx); err != nil {
+		return nil, err
+	}
 	if m, err := meta.Accessor(next); err == nil {
 		if current == nil {
 			rest.WipeObjectMetaSystemFields(m)
@@ -98,6 +102,9 @@ func (b *Body) applied(ctx context.Context, current *object.Object) (*object.Obj
 	if err != nil {
 		return nil, err
 	}
+	if err := ended.Check(ctx); err != nil {
+		return nil, err
+	}
 	if current == nil {
 		m, err := meta.Accessor(next)
 		if err != nil {
@@ -124,6 +131,9 @@ func (b *Body) applyWith(ctx context.Context, fm ownership.Upstream, was runtime
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	if err := objectmeta.Bound(b.groupKind(), patch, current); err != nil { // before the field manager compares its entries
+		return nil, err
+	}
+	if err := ended.Check(ctx); err != nil {
 		return nil, err
 	}
 	next, err := fm.Apply(was, patch, b.Manager, b.Options.Force)

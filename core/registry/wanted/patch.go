@@ -17,6 +17,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/ended"
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
 	"github.com/wasmplane/wasmplane/core/registry/patch"
 )
@@ -28,6 +29,9 @@ func (b *Body) Patch(ctx context.Context, current *object.Object) (*object.Objec
 	}
 	next, err := b.patched(ctx, current)
 	if err != nil {
+		return nil, err
+	}
+	if err := ended.Check(ctx); err != nil {
 		return nil, err
 	}
 	objectmeta.UniqueOwners(ctx, next, objectmeta.DuplicateOwners)
@@ -48,8 +52,14 @@ func (b *Body) patched(ctx context.Context, current *object.Object) (runtime.Obj
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
+	if err := ended.Check(ctx); err != nil {
+		return nil, err
+	}
 	after, strict, err := b.patchJSON(before)
 	if err != nil {
+		return nil, err
+	}
+	if err := ended.Check(ctx); err != nil {
 		return nil, err
 	}
 	o, fieldErrs, err := b.decodeStrict(after, object.JSON)
@@ -122,6 +132,9 @@ func (b *Body) strategicMerge(ctx context.Context, current *object.Object) (runt
 	if _, ok := versioned.(runtime.Unstructured); ok {
 		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", b.Resource.GroupResource, b.Name,
 			"strategic merge patches are not for custom resources, use a merge patch", 0, true)
+	}
+	if err := ended.Check(ctx); err != nil {
+		return nil, err
 	}
 	after, unknown, err := b.Contract.StrategicMerge(b.Resource, b.Version, versioned, change, b.checksFields())
 	if err != nil {

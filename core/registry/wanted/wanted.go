@@ -8,6 +8,8 @@
 // attempt. Unknown and duplicate fields are refused, told as warnings or ignored, as
 // the request's options say.
 //
+// A request that is over is refused between two of its steps.
+//
 // It reads and writes no store, and asks neither strategy nor admission.
 package wanted
 
@@ -25,6 +27,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/ended"
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
 	"github.com/wasmplane/wasmplane/core/registry/options"
 )
@@ -50,6 +53,9 @@ type Body struct {
 func (b *Body) Decode(ctx context.Context) (runtime.Object, error) {
 	o, strict, err := b.decodeStrict(b.Data, b.MediaType)
 	if err != nil {
+		return nil, err
+	}
+	if err := ended.Check(ctx); err != nil {
 		return nil, err
 	}
 	if len(strict) > 0 {

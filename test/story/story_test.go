@@ -3,9 +3,12 @@
 package story
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -52,8 +55,18 @@ func TestMain(m *testing.M) {
 // testscript starts from this binary don't come here.
 type prepared struct{ m *testing.M }
 
+// lanesEach is how many stories run beside one another on each processor, unless -parallel says how many. A story works for less
+// than half of its time: it waits for leases, for periods of the node, for containers that start and end.
+const lanesEach = 2
+
 // Run implements testscript.TestingM.
 func (p prepared) Run() int {
+	if !flag.Parsed() {
+		if err := flag.Set("test.parallel", strconv.Itoa(lanesEach*runtime.GOMAXPROCS(0))); err != nil {
+			fmt.Fprintln(os.Stderr, "set how many stories run at a time:", err)
+			return 1
+		}
+	}
 	if err := prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, "prepare the stories:", err)
 		return 1

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -85,6 +86,7 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
+	heedInterrupts()
 	// What a process left behind may hold its output open.
 	cmd.WaitDelay = 2 * time.Second
 	if err := cmd.Start(); err != nil {
@@ -95,6 +97,14 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 		p.err = cmd.Wait()
 	}()
 	return p, nil
+}
+
+// heedInterrupts lets processes that are started be ended by an interrupt. A shell that runs the tests in its background has
+// them ignore it, which processes inherit, unlike that a signal is handled.
+func heedInterrupts() {
+	if signal.Ignored(os.Interrupt) {
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 }
 
 // Run starts a process that ends with the test.

@@ -28,6 +28,8 @@ type published struct {
 	// beside are modules that its go.mod replaces by folders of its repository, which a module
 	// does not contain. They are published on their own.
 	beside []string
+	// links are symbolic links of its repository and what they point to: no module contains one.
+	links map[string]string
 	// programs are packages by the names of what is built from them.
 	programs map[string]string
 }
@@ -86,13 +88,17 @@ func (b *built) compile(t *testing.T, name, pkg string) {
 			t.Fatal(err)
 		}
 	}
+	from := b.files
+	if len(b.links) > 0 {
+		from = b.withLinks(t)
+	}
 	commands := [][]string{}
 	for _, module := range b.beside {
 		commands = append(commands, []string{"mod", "edit", "-dropreplace=" + module, mod})
 	}
 	part := b.program(name) + ".part" // a build that is cut off leaves no program
 	commands = append(commands, []string{
-		"build", "-C", b.files, "-modfile", mod, "-mod=mod", "-ldflags", "-s -w", "-o", part, pkg,
+		"build", "-C", from, "-modfile", mod, "-mod=mod", "-ldflags", "-s -w", "-o", part, pkg,
 	})
 	for _, args := range commands {
 		cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -104,6 +110,22 @@ func (b *built) compile(t *testing.T, name, pkg string) {
 	if err := os.Rename(part, b.program(name)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// withLinks copies the module's files, and adds what it lacks.
+func (b *built) withLinks(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), b.name)
+	err := copyFolder(dir, os.DirFS(b.files))
+	for link, to := range b.links {
+		if err == nil {
+			err = os.Symlink(to, filepath.Join(dir, link))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func (b *built) program(name string) string { return filepath.Join(b.programs, name) }

@@ -8,7 +8,7 @@
 // The scripts run as root, since most have a real node. WASMPLANE_BIN names a
 // binary to tell them on; by default it is the one that `make build` makes.
 //
-// Two stories run on each processor at a time, as they wait more than they work; `go test -parallel 1` runs them one by one.
+// Two stories run on each processor at a time, as each waits for a part of its time; `go test -parallel 1` runs them one by one.
 //
 // $EXAMPLES is the folder of the examples, $WASM that of their modules.
 //

@@ -65,7 +65,9 @@ func TestExamples(t *testing.T) {
 func passes(t *testing.T, e manifest.Entry, path string, list []cases.Case) {
 	t.Helper()
 	e.Source = "file:" + path
-	cfg := author.Config{InProcess: true, Entry: e, Dir: filepath.Dir(path), CacheDir: filepath.Join(plugintest.Root(t), "build", "plugin-cache")}
+	cfg := author.Config{
+		InProcess: true, Entry: e, Dir: filepath.Dir(path), CacheDir: filepath.Join(plugintest.Root(t), "build", "plugin-cache"),
+	}
 	if _, err := cases.Test(t.Context(), cfg, list, cases.Both,
 		func(r cases.Result) {
 			if !r.Passed {

@@ -183,8 +183,8 @@ func (c *Cluster) onUpdate(action clienttesting.Action) (bool, runtime.Object, e
 	return false, nil, nil
 }
 
-// nextGeneration gives an object a generation of its own where more than its metadata and status differs from what is stored, as the API does:
-// by it a controller knows that what it reads is older than what it wrote.
+// nextGeneration gives an object a generation of its own where more than its metadata and status differs from what is
+// stored, as the API does: by it a controller knows that what it reads is older than what it wrote.
 func nextGeneration(obj runtime.Object, m metav1.Object, stored runtime.Object, was metav1.Object) error {
 	m.SetGeneration(was.GetGeneration())
 	sent, err := wanted(obj)

@@ -24,7 +24,8 @@ func growthClasses() []class {
 	return []class{{
 		"grown-to-five-and-back",
 		"one server becomes three, five, and three again: four join by tokens, the one whose store leads leaves, and the one whose store leads then",
-		growing, false, grownToFiveAndBack, bounds{goesOn: takesOver}, // a busy machine may renew a lease late
+		growing, false, grownToFiveAndBack,
+		bounds{goesOn: takesOver}, // a busy machine may renew a lease late
 	}}
 }
 

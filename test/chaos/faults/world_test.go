@@ -113,8 +113,8 @@ func (w *world) wire(lab netlab.Lab, port string) {
 	inCluster := w.on.servers + w.on.workers
 	for i := range inCluster + w.on.spares {
 		m := &machine{
-			lab: lab, binary: w.cluster.Binary, name: string(rune('a' + i)), server: i < w.on.servers || i >= inCluster, address: fmt.Sprintf("%s.%d", network, i+2),
-			port: port,
+			lab: lab, binary: w.cluster.Binary, name: string(rune('a' + i)), server: i < w.on.servers || i >= inCluster,
+			address: fmt.Sprintf("%s.%d", network, i+2), port: port,
 		}
 		m.bare = m.server && w.on.spares > 0
 		m.node, m.cluster, m.config = m.name, w.cluster.Name+m.name, filepath.Join(w.cluster.Dir, m.name+".yaml")

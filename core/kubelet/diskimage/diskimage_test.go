@@ -95,8 +95,36 @@ func TestOneDeviceForAFile(t *testing.T) {
 	if err := Unmount(second); err != nil {
 		t.Fatal(err)
 	}
-	if n := count(); n != 0 {
-		t.Errorf("without a mount, %d devices", n)
+	if unused, err := Unused(t.Context(), file); err != nil || !unused {
+		t.Errorf("without a mount: %t, %v", unused, err)
+	}
+}
+
+// TestSomebodyElseLooks: a device that another has open stays after its last mount, and is waited for.
+func TestSomebodyElseLooks(t *testing.T) {
+	file, at := image(t)
+	over, err := Devices(file)
+	if err != nil || len(over) != 1 {
+		t.Fatalf("%v, %v", over, err)
+	}
+	other, err := os.Open(over[0].Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := Unmount(at); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if unused, err := Unused(ended, file); err != nil || unused {
+		t.Errorf("while it is open: %t, %v", unused, err)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if unused, err := Unused(t.Context(), file); err != nil || !unused {
+		t.Errorf("when it is closed: %t, %v", unused, err)
 	}
 }
 

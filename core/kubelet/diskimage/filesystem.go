@@ -46,8 +46,8 @@ func program(name string) (string, error) {
 	return "", fmt.Errorf("%s: %w", name, ErrNoPrograms)
 }
 
-// run runs a program of e2fsprogs, and answers with which code it ended.
-func run(ctx context.Context, name string, args ...string) (int, error) {
+// execute runs a program of e2fsprogs, and answers with which code it ended.
+func execute(ctx context.Context, name string, args ...string) (int, error) {
 	path, err := program(name)
 	if err != nil {
 		return 0, err
@@ -84,7 +84,7 @@ func Format(ctx context.Context, file string, size int64) error {
 		block = 4096
 	}
 	// The tables and the journal are holes: zero already.
-	if _, err := run(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", strconv.Itoa(block), "-E", "lazy_itable_init=1,lazy_journal_init=1",
+	if _, err := execute(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", strconv.Itoa(block), "-E", "lazy_itable_init=1,lazy_journal_init=1",
 		file); err != nil {
 		return fmt.Errorf("make a file system: %w", err)
 	}
@@ -185,7 +185,7 @@ const uncorrected = 4
 
 // check mends what a crash left, as far as that can be done without asking.
 func check(ctx context.Context, file, how string) error {
-	code, err := run(ctx, "e2fsck", "-p", how, file)
+	code, err := execute(ctx, "e2fsck", "-p", how, file)
 	if code > 0 && code < uncorrected {
 		return nil // it mended something
 	}
@@ -223,7 +223,7 @@ func Grow(ctx context.Context, file string, size int64) error {
 		if err := check(ctx, file, "-f"); err != nil { // it is what resize2fs wants
 			return err
 		}
-		return enlarged(run(ctx, "resize2fs", file))
+		return enlarged(execute(ctx, "resize2fs", file))
 	}
 	f, err := held(all[0].Path, file)
 	if err != nil {
@@ -233,7 +233,7 @@ func Grow(ctx context.Context, file string, size int64) error {
 	if err := reread(f.Name(), f); err != nil {
 		return err
 	}
-	code, err := run(ctx, "resize2fs", f.Name())
+	code, err := execute(ctx, "resize2fs", f.Name())
 	if code > 0 && !linuxhost.HasCapability(unix.CAP_SYS_RESOURCE) {
 		return fmt.Errorf("%w: %w", ErrWhileMounted, err)
 	}

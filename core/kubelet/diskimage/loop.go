@@ -10,6 +10,7 @@
 package diskimage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,8 +18,11 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Device is a loop device.
@@ -63,6 +67,26 @@ func Devices(file string) ([]Device, error) {
 		out = append(out, Device{Path: dev, Number: strings.TrimSpace(string(number)), Leaves: info.Flags&unix.LO_FLAGS_AUTOCLEAR != 0})
 	}
 	return out, nil
+}
+
+// lingers bounds how long Unused waits.
+const lingers = 2 * time.Second
+
+// Unused waits until there is no loop device over a file, and tells whether that came about within two seconds. A device stays after
+// its last mount for as long as somebody has it open, and others open every one for a moment to see what it is over: udev, and Devices
+// in another process.
+func Unused(ctx context.Context, file string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, lingers)
+	defer cancel()
+	again := run.Backoff{First: time.Millisecond, Longest: 100 * time.Millisecond}
+	for {
+		if over, err := Devices(file); err != nil || len(over) == 0 {
+			return err == nil, err
+		}
+		if !again.Wait(ctx) {
+			return false, nil
+		}
+	}
 }
 
 // gone: the device was let go of meanwhile.

@@ -109,11 +109,12 @@ func copyFrozen(ctx context.Context, from *item, data string) (err error) {
 	if err != nil {
 		return err
 	}
-	if over, err := diskimage.Devices(from.data()); err != nil || !staged && len(over) > 0 {
-		return errors.Join(err, status.Errorf(codes.FailedPrecondition, "volume %s is not staged, and in use: "+
-			"its file system cannot be held still", from.id))
-	}
-	if staged {
+	if !staged {
+		if unused, err := diskimage.Unused(ctx, from.data()); err != nil || !unused {
+			return errors.Join(err, status.Errorf(codes.FailedPrecondition, "volume %s is not staged, and in use: "+
+				"its file system cannot be held still", from.id))
+		}
+	} else {
 		if err := diskimage.Freeze(from.mount()); err != nil {
 			return err
 		}

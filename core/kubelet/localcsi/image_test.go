@@ -45,6 +45,14 @@ func devices(t *testing.T, root, id string) []diskimage.Device {
 	return all
 }
 
+// noDevices tells whether there is no loop device over volume id, as soon as nobody looks at it.
+func noDevices(t *testing.T, root, id string) bool {
+	t.Helper()
+	unused, err := diskimage.Unused(t.Context(), filepath.Join(root, "volumes", id, "data"))
+	must(t, err)
+	return unused
+}
+
 // write fills a file, until it has as much or the file system is full, and answers how much it has.
 func write(path string, size int) (int, error) {
 	f, err := os.Create(path)
@@ -134,15 +142,15 @@ func TestAnImageIsAsLargeAsItsSize(t *testing.T) {
 		t.Errorf("its devices are %v", all)
 	}
 	unpublish(t.Context(), t, d, id, target)
-	if all := devices(t, root, id); len(all) != 0 {
-		t.Errorf("unstaged, it has the devices %v", all)
+	if !noDevices(t, root, id) {
+		t.Errorf("unstaged, it has the devices %v", devices(t, root, id))
 	}
 	// Expanded while nobody uses it, it is as large when it is reported, and no device is left.
 	_, err = d.ControllerExpandVolume(t.Context(),
 		&spec.ControllerExpandVolumeRequest{VolumeId: id, CapacityRange: &spec.CapacityRange{RequiredBytes: 2 * more}})
 	must(t, err)
-	if all := devices(t, root, id); len(all) != 0 {
-		t.Errorf("expanded, it has the devices %v", all)
+	if !noDevices(t, root, id) {
+		t.Errorf("expanded, it has the devices %v", devices(t, root, id))
 	}
 	target = publish(t, d, id, false)
 	if u := statsOf(t, d, id, target); u.GetTotal() < 2*more/4*3 || u.GetUsed() < int64(written)+imageSize {
@@ -258,8 +266,8 @@ func TestAnImageAfterACrash(t *testing.T) {
 	}
 	// After a restart of the machine there is no mount, and no device.
 	must(t, unix.Unmount(target, 0), diskimage.Unmount(filepath.Join(root, "volumes", id, "mount")))
-	if all := devices(t, root, id); len(all) != 0 {
-		t.Fatalf("its devices are %v", all)
+	if !noDevices(t, root, id) {
+		t.Fatalf("its devices are %v", devices(t, root, id))
 	}
 	again := &spec.NodePublishVolumeRequest{
 		VolumeId: id, StagingTargetPath: stage.GetStagingTargetPath(), TargetPath: target, VolumeCapability: capability(false),
@@ -281,8 +289,8 @@ func TestAnImageAfterACrash(t *testing.T) {
 		t.Errorf("a file says %q (%v)", got, err)
 	}
 	unpublish(t.Context(), t, second, id, target)
-	if all := devices(t, root, id); len(all) != 0 {
-		t.Errorf("unstaged, it has the devices %v", all)
+	if !noDevices(t, root, id) {
+		t.Errorf("unstaged, it has the devices %v", devices(t, root, id))
 	}
 }
 
@@ -299,7 +307,7 @@ func TestAnImageOfANodesVolume(t *testing.T) {
 		t.Errorf("its devices are %v", all)
 	}
 	must(t, linuxhost.UnmountBelow(root), localcsi.Release(root))
-	if all := devices(t, root, "pvc-1"); len(all) != 0 {
-		t.Errorf("released, it has the devices %v", all)
+	if !noDevices(t, root, "pvc-1") {
+		t.Errorf("released, it has the devices %v", devices(t, root, "pvc-1"))
 	}
 }

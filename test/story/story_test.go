@@ -55,8 +55,8 @@ func TestMain(m *testing.M) {
 // testscript starts from this binary don't come here.
 type prepared struct{ m *testing.M }
 
-// lanesEach is how many stories run beside one another on each processor, unless -parallel says how many. A story waits for about a third of
-// its time: for leases, for periods of the node, for containers that start and end.
+// lanesEach is how many stories run beside one another on each processor, unless -parallel says how many. A story waits for about a third
+// of its time: for leases, for periods of the node, for containers that start and end.
 const lanesEach = 2
 
 // Run implements testscript.TestingM.

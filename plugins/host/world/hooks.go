@@ -28,3 +28,6 @@ var hookNames = map[int32]string{
 	21: "bind",
 	22: "post-bind",
 }
+
+// tableOp is the operation of the node table, which no document stands for.
+const tableOp = 6

@@ -49,9 +49,6 @@ const (
 	cells                 // func(list<s64>, list<list<s64>>) -> result<list<u8>, string>
 )
 
-// tableOp is the operation of the node table, which no document stands for.
-const tableOp = 6
-
 type function struct {
 	*link.Func
 	form form

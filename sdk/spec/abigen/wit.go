@@ -27,9 +27,14 @@ func worldHooks(w io.Writer, t *table) {
 		p("\t%d: %q,", x.Op, x.kebab())
 	}
 	p("}")
+	for _, x := range t.byOp() {
+		if x.Point == tablePoint {
+			p("\n// tableOp is the operation of the node table, which no document stands for.\nconst tableOp = %d", x.Op)
+		}
+	}
 }
 
-// decides says whether a hook answers with the record of decisions.
+// typed says whether a hook answers with the record of decisions.
 func (p point) typed() bool { return strings.HasPrefix(p.Point, "admission.") }
 
 // witWorlds writes two worlds for each point: the hook alone, and a plugin of this one hook. A world may not include

@@ -9,12 +9,10 @@ import (
 	stdlog "log"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store/etcd/clientport"
@@ -48,53 +46,8 @@ func (p *peers) listen(address string) error {
 	if err != nil {
 		return fmt.Errorf("listen for the other servers' stores: %w; choose another port by store.peerPort", err)
 	}
-	p.listener = &peerListener{address: address, net: tls.NewListener(timedListener{l}, secure)}
+	p.listener = &peerListener{address: address, net: tls.NewListener(clientport.Timed(l), secure)}
 	return nil
-}
-
-// timedListener bounds each read and write of its connections: those to a machine that is gone end, instead of taking what
-// is sent to it.
-type timedListener struct{ net.Listener }
-
-// Accept implements net.Listener.
-func (l timedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &timedConn{Conn: c}, nil
-}
-
-// timedConn is one of them. A light server's is quiet for as long as nothing is asked, and has bounds of its own.
-type timedConn struct {
-	net.Conn
-	free atomic.Bool
-}
-
-// Read implements net.Conn.
-func (c *timedConn) Read(b []byte) (int, error) {
-	if !c.free.Load() {
-		if err := c.SetReadDeadline(time.Now().Add(rafthttp.ConnReadTimeout)); err != nil {
-			return 0, err
-		}
-	}
-	return c.Conn.Read(b)
-}
-
-// Write implements net.Conn.
-func (c *timedConn) Write(b []byte) (int, error) {
-	if !c.free.Load() {
-		if err := c.SetWriteDeadline(time.Now().Add(rafthttp.ConnWriteTimeout)); err != nil {
-			return 0, err
-		}
-	}
-	return c.Conn.Write(b)
-}
-
-// unbound ends the bounds.
-func (c *timedConn) unbound() error {
-	c.free.Store(true)
-	return c.SetDeadline(time.Time{})
 }
 
 // serve answers other members from now on.
@@ -114,9 +67,7 @@ func (p *peers) serve(e *embed.Etcd) {
 		l.clients = clientport.New(e.Server, p.cfg.Admit)
 		_ = run.Go("etcd clients", l.clients.Run) // until close
 		l.http.TLSNextProto[clientport.Protocol] = func(_ *http.Server, c *tls.Conn, _ http.Handler) {
-			if timed, ok := c.NetConn().(*timedConn); ok && timed.unbound() == nil {
-				l.clients.Serve(c)
-			}
+			l.clients.Serve(c)
 		}
 	}
 	l.served = run.Go("etcd peers", func() error { return l.http.Serve(l.net) }) // until close

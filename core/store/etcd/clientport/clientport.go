@@ -85,6 +85,10 @@ func (s *Server) Run() error {
 
 // Serve answers a connection whose TLS handshake is done, and returns when it has ended.
 func (s *Server) Serve(c *tls.Conn) {
+	if timed, ok := c.NetConn().(*timedConn); ok && timed.unbound() != nil {
+		_ = c.Close()
+		return
+	}
 	one := &conn{Conn: c, tls: c, closed: make(chan struct{})}
 	select {
 	case s.conns.next <- one:

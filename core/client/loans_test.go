@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,6 +91,37 @@ func TestLoansEndWithTheirWatch(t *testing.T) {
 	if string(late) != referenceMark {
 		t.Errorf("the watch that has ended was lent %q", late)
 	}
+}
+
+// Who has not taken what he was lent holds the server up as one who has not read as many bytes would.
+func TestLoansHoldTheServerUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &response{header: http.Header{}, started: make(chan struct{}), cancel: func() {}, loans: &loans{}}
+		r.cond = sync.NewCond(&r.mu)
+		written := 0
+		go func() {
+			for range 3 {
+				_, _ = r.Write(r.Lend(lendable(t, "a"), maxBuffered))
+				written++
+			}
+		}()
+		synctest.Wait()
+		if written != 1 {
+			t.Errorf("%d references were written, of which none was taken", written)
+		}
+		for i := range 2 {
+			if _, ok := r.take(); !ok {
+				t.Fatal("nothing waits to be taken")
+			}
+			if _, err := r.Read(make([]byte, referenceSize)); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if written != i+2 {
+				t.Errorf("%d references were written, of which %d were taken", written, i+1)
+			}
+		}
+	})
 }
 
 // What refers to nothing is an error of the watch, and no object of another's.

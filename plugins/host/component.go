@@ -12,7 +12,6 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/wasmplane/wasmplane/plugins/component/binary"
-	"github.com/wasmplane/wasmplane/plugins/component/canon"
 	"github.com/wasmplane/wasmplane/plugins/component/link"
 	"github.com/wasmplane/wasmplane/plugins/fuel"
 	"github.com/wasmplane/wasmplane/plugins/host/world"
@@ -108,7 +107,9 @@ func (in *Instance) startComponent(ctx, within context.Context, start time.Time)
 	in.mod, in.memory = mod, mod.Memory()
 	in.counter, _ = mod.ExportedGlobal(fuel.ImportCounter).(api.MutableGlobal)
 	in.parts = &parts{world: c.world, guest: &world.Guest{Services: guestServices{in}}}
-	in.parts.Instance, err = c.linked.Instantiate(within, link.Config{Account: in, Data: in.parts.guest, Resolve: in.resolveMeter})
+	cfg := link.Config{Account: in, Data: in.parts.guest, Resolve: in.resolveMeter}
+	cfg.Filled, cfg.Untouched = in.linear.Begin(&in.module.shared, c.linked.Program().Data())
+	in.parts.Instance, err = c.linked.Instantiate(within, cfg)
 	if err != nil {
 		in.giveTurn()
 		err = in.startFault(err)
@@ -242,5 +243,3 @@ func (g guestServices) Exit(ok bool) {
 	}
 	panic(&stop{kind: Exit, detail: fmt.Sprintf("it exited with code %d", code), code: code})
 }
-
-var _ canon.Account = (*Instance)(nil)

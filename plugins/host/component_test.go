@@ -5,6 +5,7 @@ package host_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,7 +62,10 @@ const mainModule = `(module
 		(call $some (local.get $at) (local.get $n))))`
 
 // plugin is a component of the world "plugin", of two core modules and the shim for what they import.
-func plugin() []byte {
+func plugin() []byte { return pluginOf(library, mainModule) }
+
+// pluginOf is the same of other modules.
+func pluginOf(library, mainModule string) []byte {
 	c := ct.New()
 	octets := c.List(ct.U8)
 	host := &ct.InstanceType{}
@@ -193,6 +197,57 @@ func TestWhatIsNoPluginIsRefused(t *testing.T) {
 		_, err := newHost(t, false).Compile(t.Context(), wasm, host.Options{Name: "bad"})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// large is the same plugin with so many bytes of data, at the end of which its calls are counted (operation 2).
+func large(bytes int) []byte {
+	pages := bytes>>16 + 4
+	content := strings.Repeat("0123456789abcdef", bytes/16-1) + strings.Repeat("\\00", 16)
+	more := strings.NewReplacer(`(memory (export "memory") 1)`, fmt.Sprintf(`(memory (export "memory") %d)`, pages),
+		`(global.set $calls (i32.add (global.get $calls) (i32.const 1)))`, fmt.Sprintf(`
+			(i32.store8 (i32.const %[1]d) (i32.add (i32.load8_u (i32.const %[1]d)) (i32.const 1)))
+			(global.set $calls (i32.load8_u (i32.const %[1]d)))`, bytes+1<<16-1),
+		`"c\"}"))`, fmt.Sprintf(`"c\"}") (data (i32.const 65536) "%s"))`, content))
+	return pluginOf(more.Replace(library), mainModule)
+}
+
+// TestInstancesBeginWithWhatTheirDataIs: a component with much data has it mapped, not copied, into all instances but the first, and
+// none of them sees what others write.
+func TestInstancesBeginWithWhatTheirDataIs(t *testing.T) {
+	for _, c := range []struct {
+		data                 int
+		interpreter, perCall bool
+		kept                 bool
+		again                string // what one counts that was used before
+	}{
+		{data: 1 << 16, again: "2"},
+		{data: 2 << 20, kept: true, again: "2"},
+		{data: 2 << 20, kept: true, perCall: true, again: "1"},
+		{data: 2 << 20, kept: true, interpreter: true, perCall: true, again: "1"},
+	} {
+		m := load(t, newHost(t, c.interpreter), large(c.data), host.Options{PerCall: c.perCall, Limits: host.Limits{Instances: 3}})
+		count := func(want string) *host.Instance {
+			in, err := m.Lease(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out, _, err := in.Call(t.Context(), 2, nil); err != nil || string(out) != want {
+				t.Errorf("%+v: it counted %q, %v; want %s", c, out, err, want)
+			}
+			if b, err := in.Describe(t.Context()); err != nil || string(b) != `{"abi":1,"name":"c"}` {
+				t.Errorf("%+v: it describes itself as %q, %v", c, b, err)
+			}
+			return in
+		}
+		for _, want := range []string{"1", c.again} {
+			for _, in := range []*host.Instance{count(want), count(want), count(want)} {
+				m.Release(in, nil)
+			}
+		}
+		if m.Kept() != c.kept {
+			t.Errorf("%+v: an image is kept: %t", c, m.Kept())
 		}
 	}
 }

@@ -2,7 +2,11 @@
 
 package host
 
-import "time"
+import (
+	"time"
+
+	"github.com/wasmplane/wasmplane/plugins/host/linear"
+)
 
 // LargestSlice is the most fuel that is handed out at once.
 const LargestSlice = sliceLargest
@@ -21,3 +25,6 @@ func (h *Host) Codes() int { return h.engine.Codes() }
 
 // SharedBytes is how much of the instance's memory is mapped from what the module's instances have in common.
 func (in *Instance) SharedBytes() uint64 { return in.linear.SharedSize() }
+
+// Kept says whether an image of its first instance's data is kept for others.
+func (m *Module) Kept() bool { return (&linear.Allocator{}).From(&m.shared) }

@@ -67,6 +67,7 @@ type Linked struct {
 	program   *Program
 	runtime   wazero.Runtime
 	modules   []wazero.CompiledModule
+	untouched int // of them, before code of the guest runs
 	functions api.Module
 	host      []HostFunc
 	drop      func(c *Call, iface, name string, rep uint32)
@@ -88,7 +89,7 @@ func (e *MissingError) Error() string {
 
 // Link puts a program together with its compiled modules (of Program.Modules, one each) and its host.
 func Link(ctx context.Context, r wazero.Runtime, p *Program, modules []wazero.CompiledModule, h Host) (*Linked, error) {
-	l := &Linked{program: p, runtime: r, modules: modules, drop: h.Drop}
+	l := &Linked{program: p, runtime: r, modules: modules, untouched: p.untouched(), drop: h.Drop}
 	missing := &MissingError{}
 	for _, i := range p.imports {
 		f := h.Func(i.Interface, i.Name)
@@ -139,6 +140,12 @@ type Config struct {
 	Resolve func(name string) api.Module
 	// Data is the host's.
 	Data any
+	// Filled says that the memories hold what Untouched has found in those of another instance of the same program, as
+	// soon as the engine's allocator gives them.
+	Filled bool
+	// Untouched is called where the memories made so far hold their data, and no code of the guest has run; nil = nobody
+	// wants to know. It is not called where they are Filled.
+	Untouched func() error
 	// Made is told of each core instance as soon as it is there, before its start function's caller goes on; nil = nobody is.
 	Made func(api.Module)
 }
@@ -196,16 +203,32 @@ func (l *Linked) Instantiate(ctx context.Context, cfg Config) (in *Instance, err
 	// Nothing reads the source of randomness, but without one the engine seeds a generator for each module, a tenth of what a request costs.
 	module := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(rand.Reader)
 	for i, code := range l.modules {
+		if err := in.begun(i); err != nil {
+			return in, err
+		}
 		mod, err := l.runtime.InstantiateModule(within, code, module) //nolint:contextcheck // it is the caller's, with the instance
+		if err == nil {
+			in.mods = append(in.mods, mod)
+			if !cfg.Filled || i >= l.untouched {
+				err = in.write(i, mod)
+			}
+		}
 		if err != nil {
 			return in, fmt.Errorf("instantiate core module %d of %d: %w", i+1, len(l.modules), err)
 		}
-		in.mods = append(in.mods, mod)
 		if cfg.Made != nil {
 			cfg.Made(mod)
 		}
 	}
-	return in, nil
+	return in, in.begun(len(l.modules))
+}
+
+// begun tells the host, once, that the memories are as the next core instance, the first whose code runs, finds them.
+func (in *Instance) begun(next int) error {
+	if next != in.linked.untouched || in.cfg.Filled || in.cfg.Untouched == nil {
+		return nil
+	}
+	return in.cfg.Untouched()
 }
 
 // resolve finds the module that an import names.

@@ -3,6 +3,7 @@
 package link_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/wasmplane/wasmplane/plugins/component/binary"
 	"github.com/wasmplane/wasmplane/plugins/component/canon"
@@ -31,8 +34,9 @@ func (g given) Drop(_ *link.Call, iface, name string, rep uint32) {
 // made is an instance with what it is made of.
 type made struct {
 	*link.Instance
-	t *testing.T
-	p *link.Program
+	t      *testing.T
+	p      *link.Program
+	linked *link.Linked
 }
 
 func load(t *testing.T, wasm []byte, h given) (*made, error) {
@@ -64,7 +68,7 @@ func load(t *testing.T, wasm []byte, h given) (*made, error) {
 		return nil, err
 	}
 	in, err := l.Instantiate(t.Context(), link.Config{})
-	return &made{Instance: in, t: t, p: p}, err
+	return &made{Instance: in, t: t, p: p, linked: l}, err
 }
 
 func mustLoad(t *testing.T, c *ct.Component, h given) *made {
@@ -442,5 +446,110 @@ func TestCallsBetweenComponents(t *testing.T) {
 	}
 	if fmt.Sprint(m.p.Func("", "run").Type.Result) != "string" {
 		t.Error("the export has another type")
+	}
+}
+
+// regions gives memories that are full of a byte, as a host does that maps images of them.
+type regions struct{ full byte }
+
+func (r regions) Allocate(_, most uint64) experimental.LinearMemory {
+	return filled(bytes.Repeat([]byte{r.full}, int(most)))
+}
+
+type filled []byte
+
+func (f filled) Reallocate(size uint64) []byte { return f[:size] }
+func (filled) Free()                           {}
+
+// spread is a component whose modules share a memory: the second writes to where the first says, over some of what it
+// wrote; the third has a start function, which needs its data; the fourth writes after that has run.
+func spread() []byte {
+	c := ct.New()
+	lib := c.Instantiate(c.Core(`(module (memory (export "memory") 1 1) (global (export "base") i32 (i32.const 100))
+		(data (i32.const 98) "abcdef") (data (i32.const 65536) "") (data "passive")
+		(func (export "init") (memory.init 2 (i32.const 0) (i32.const 0) (i32.const 7))))`))
+	c.Instantiate(c.Core(`(module (import "lib" "memory" (memory 1 1)) (import "lib" "base" (global $base i32))
+		(data (global.get $base) "CD") (data (i32.const 60) "x"))`), ct.Arg{Name: "lib", Index: lib})
+	c.Instantiate(c.Core(`(module (import "lib" "memory" (memory 1 1)) (import "lib" "init" (func $init))
+		(data (i32.const 70) "7") (func $go (call $init) (i32.store8 (i32.const 71) (i32.load8_u (i32.const 70)))) (start $go))`), ct.Arg{Name: "lib", Index: lib})
+	c.Instantiate(c.Core(`(module (import "lib" "memory" (memory 1 1)) (data (i32.const 6) "!"))`), ct.Arg{Name: "lib", Index: lib})
+	return c.Bytes()
+}
+
+// TestDataIsThereBeforeCodeThatNeedsIt: it is written at each place, in order, and not at all where the memory holds it already.
+func TestDataIsThereBeforeCodeThatNeedsIt(t *testing.T) {
+	m, err := load(t, spread(), given{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data := m.p.Data(); data != 9 {
+		t.Errorf("%d bytes of data before code has run, want 9", data)
+	}
+	modules, err := m.p.Modules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, wants := range []string{"passive", "", "7", ""} {
+		m := string(modules[i])
+		if strings.Contains(m, "abcdef") || strings.Contains(m, "CD") || !strings.Contains(m, wants) {
+			t.Errorf("module %d: it has data that is written here, or lacks %q: %q", i, wants, m)
+		}
+	}
+	const zero, full = "\x00", "\xaa"
+	for _, c := range []struct {
+		fill                byte
+		known               bool
+		before, after, none string
+	}{
+		{0, false, "abCDef", "abCDef", zero},
+		{0xaa, true, strings.Repeat(full, 6), strings.Repeat(full, 6), full},
+	} {
+		found := ""
+		memory := func(in *link.Instance, at, n uint32) string {
+			b, _ := in.Modules()[0].Memory().Read(at, n)
+			return string(b)
+		}
+		var first api.Module
+		in, err := m.linked.Instantiate(experimental.WithMemoryAllocator(t.Context(), regions{c.fill}), link.Config{
+			Filled: c.known,
+			Made: func(mod api.Module) {
+				if first == nil {
+					first = mod
+				}
+			},
+			Untouched: func() error {
+				b, _ := first.Memory().Read(0, 110)
+				found += string(b[98:104]) + string(b[60]) + string(b[70])
+				return nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := map[bool]string{false: c.before + "x" + zero}[c.known]; found != want {
+			t.Errorf("filled %t: before code runs the memory has %q, want %q", c.known, found, want)
+		}
+		if got, want := memory(in, 98, 6)+memory(in, 0, 7)+memory(in, 70, 3), c.after+"passiv!"+"77"+c.none; got != want {
+			t.Errorf("filled %t: the memory has %q, want %q", c.known, got, want)
+		}
+	}
+}
+
+// TestDataBesideTheMemoryIsAnError as it is of the engine's; what is no data is left to the engine.
+func TestDataBesideTheMemoryIsAnError(t *testing.T) {
+	for text, want := range map[string]string{
+		`(module (memory 1) (data (i32.const 65535) "ab"))`:                        "out of bounds memory access",
+		`(module (memory 1) (data (i32.const -1) "a"))`:                            "out of bounds memory access",
+		`(module (data (i32.const 0) "a"))`:                                        "memory",
+		`(module (memory 1) (data (i64.const 0) "a"))`:                             "offset",
+		`(module (memory 1) (data (f32.const 0) "a"))`:                             "offset",
+		`(module (memory 1) (global i32 (i32.const 0)) (data (global.get 0) "a"))`: "global",
+	} {
+		c := ct.New()
+		c.Instantiate(c.Core(text))
+		_, err := load(t, c.Bytes(), given{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
 	}
 }

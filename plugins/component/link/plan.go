@@ -26,6 +26,7 @@ type Program struct {
 	exports   *instance
 	imports   []Import
 	work      int
+	segments  int // of data, that are remembered
 }
 
 // Import is a function that the component wants of its host.
@@ -52,8 +53,10 @@ type ref struct {
 
 // site is one instantiation of a core module.
 type site struct {
-	module []byte
-	wires  []ref // by import, in the module's order
+	module  []byte
+	wires   []ref // by import, in the module's order
+	globals []ref // those of them that are globals
+	data    *data
 }
 
 // options are those of a lifted or lowered function, resolved.
@@ -108,6 +111,7 @@ type value struct {
 type module struct {
 	bytes []byte
 	typ   *ctype.Module
+	data  *data // nil = it has not been instantiated yet
 }
 
 // component is one with the instance that encloses it, whose modules and components it may name.
@@ -280,9 +284,16 @@ func (s *scope) coreInstantiate(d *binary.CoreInstantiate) error {
 	if err := s.p.spend(len(m.typ.Imports)); err != nil {
 		return err
 	}
-	at := site{module: m.bytes}
+	if m.data == nil {
+		m.data = readData(m.bytes, m.typ, maxSegments-s.p.segments)
+		s.p.segments += len(m.data.active)
+	}
+	at := site{module: m.bytes, data: m.data}
 	for _, i := range m.typ.Imports {
 		at.wires = append(at.wires, s.cores[d.Args[i.Module]].export(i.Name))
+		if i.Type.Sort == ctype.CoreGlobals {
+			at.globals = append(at.globals, at.wires[len(at.wires)-1])
+		}
 	}
 	s.p.sites = append(s.p.sites, at)
 	s.cores = append(s.cores, &coreInstance{site: len(s.p.sites) - 1})

@@ -15,13 +15,13 @@ const functionModule = "t"
 
 func siteName(i int) string { return fmt.Sprintf("s%d", i) }
 
-// Modules are the core modules of a program, in the order of instantiation, with their imports renamed. They
-// are not validated, and not metered.
+// Modules are the core modules of a program, in the order of instantiation, with their imports renamed, and without the
+// data that Linked writes itself. They are not validated, and not metered.
 func (p *Program) Modules() ([][]byte, error) {
 	out := make([][]byte, len(p.sites))
 	for i := range p.sites {
 		var err error
-		if out[i], err = rewire(p.sites[i].module, p.sites[i].wires); err != nil {
+		if out[i], err = rewire(p.sites[i].module, p.sites[i].wires, p.sites[i].data); err != nil {
 			return nil, fmt.Errorf("core module of instance %d: %w", i, err)
 		}
 	}
@@ -30,9 +30,9 @@ func (p *Program) Modules() ([][]byte, error) {
 
 var errShort = errors.New("the import section ends early")
 
-// rewire renames the imports of a module. The module's type has been read before, so that its imports
+// rewire renames the imports of a module, and takes data out. The module's type has been read before, so that its imports
 // are known to be well formed as far as they are followed here.
-func rewire(wasm []byte, wires []ref) ([]byte, error) {
+func rewire(wasm []byte, wires []ref, d *data) ([]byte, error) {
 	out := append([]byte(nil), wasm[:8]...)
 	for rest := wasm[8:]; len(rest) > 0; {
 		id := rest[0]
@@ -48,6 +48,11 @@ func rewire(wasm []byte, wires []ref) ([]byte, error) {
 				return nil, err
 			}
 			content = renamed
+		}
+		if id == 11 && d != nil && d.early() {
+			if content = d.section; content == nil {
+				continue
+			}
 		}
 		out = leb.AppendUvarint(append(out, id), uint64(len(content)))
 		out = append(out, content...)
@@ -138,5 +143,5 @@ func Neutral(m *binary.CoreModule) ([]byte, error) {
 	for i := range wires {
 		wires[i] = ref{site: -1, function: i}
 	}
-	return rewire(m.Bytes, wires)
+	return rewire(m.Bytes, wires, nil)
 }

@@ -16,11 +16,15 @@ import (
 type Allocator struct {
 	Limit    uint64 // bytes of all of them together; 0 = each memory's own bound is enough
 	memories []*Memory
+	begin    []*image // what the memories begin as, in their order; more of them begin empty
 }
 
 // Allocate implements experimental.MemoryAllocator.
 func (a *Allocator) Allocate(_, maximum uint64) experimental.LinearMemory {
 	m := &Memory{reserved: maximum, among: a}
+	if n := len(a.memories); n < len(a.begin) {
+		m.begun = a.begin[n]
+	}
 	a.memories = append(a.memories, m)
 	return m
 }
@@ -61,6 +65,9 @@ func (a *Allocator) Grown() bool {
 func (a *Allocator) Freeze() error {
 	for _, m := range a.memories {
 		if m.shared != nil && m.shared.size == m.size {
+			if m.begun != nil {
+				m.others = m.differences(m.begun)
+			}
 			continue
 		}
 		img, err := m.freeze()
@@ -110,6 +117,7 @@ type Memory struct {
 	image    *image  // that it is put back to; nil = it is not, or to what it shares
 	shared   *common // what it shares with other instances; nil = nothing
 	others   []own   // pages in which it differed from that after start-up
+	begun    *image  // that it shares since it was made, before the guest ran; nil = it began empty, or shares another one
 }
 
 // Reallocate implements experimental.LinearMemory; nil means that the growth failed.
@@ -127,6 +135,9 @@ func (m *Memory) Reallocate(size uint64) []byte {
 			return nil
 		}
 		m.region = region
+		if m.begun != nil {
+			return m.first(size)
+		}
 	}
 	m.populate(max(m.size, lazy), size)
 	m.size, m.grown = size, true

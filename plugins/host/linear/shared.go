@@ -17,7 +17,8 @@ import (
 // already, byte by byte. The image itself can be written by nobody any more.
 type Shared struct {
 	mu     sync.RWMutex
-	images []*image // by the order in which the memories were made; nil where one is small
+	before []*image // of the memories before the guest has run, where Keep was asked to
+	images []*image // after start-up, by the order in which the memories were made; nil where one is small, or that of before will do
 	closed bool
 }
 
@@ -72,7 +73,7 @@ func (s *Shared) begin(a *Allocator) (first bool, err error) {
 	}
 	images := make([]*image, len(a.memories))
 	for i, m := range a.memories {
-		if m.size < worthSharing {
+		if m.size < worthSharing || m.begun != nil && m.size == m.begun.size && m.near(m.begun) {
 			continue
 		}
 		if images[i], err = m.common(); err != nil {
@@ -91,10 +92,10 @@ func (s *Shared) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for _, img := range s.images {
+	for _, img := range append(s.before, s.images...) {
 		img.release()
 	}
-	s.images = nil
+	s.before, s.images = nil, nil
 }
 
 // common makes an image of the memory that others share, and maps the memory onto it.
@@ -113,6 +114,7 @@ func (m *Memory) common() (*image, error) {
 		return nil, fmt.Errorf("map memory image: %w", err)
 	}
 	m.mapped(img, nil)
+	m.present(img)
 	return img, nil
 }
 
@@ -125,11 +127,7 @@ func (m *Memory) adopt(img *image) error {
 		for len(runs) > 0 && runs[0].to <= at {
 			runs = runs[1:]
 		}
-		theirs := zero[:end-at]
-		if len(runs) > 0 && runs[0].from <= at {
-			theirs = img.content[at:end]
-		}
-		if bytes.Equal(memory[at:end], theirs) {
+		if bytes.Equal(memory[at:end], img.page(at, end, runs)) {
 			continue
 		}
 		if uint64(len(others)+1)*pageSize*mostOther > m.size {
@@ -141,16 +139,21 @@ func (m *Memory) adopt(img *image) error {
 		return err
 	}
 	m.mapped(img, others)
+	m.present(img)
 	m.rewrite()
 	return nil
 }
 
 // mapped says that the memory is an image, but for some pages.
 func (m *Memory) mapped(img *image, others []own) {
-	m.shared, m.others, m.grown = &common{size: img.size}, others, true
+	m.shared, m.others, m.begun, m.grown = &common{size: img.size}, others, nil, true
 	for _, r := range img.runs {
 		m.shared.bytes += r.to - r.from
 	}
+}
+
+// present has the pages of an image mapped that calls have touched already.
+func (m *Memory) present(img *image) {
 	// The pages are in memory; that they are mapped too has calls find them as quickly as before. A kernel before
 	// 5.14 cannot; then they are mapped when they are touched.
 	for _, r := range img.runs {

@@ -238,11 +238,30 @@ func (a *assembler) importItem(module, name []byte, item node) error {
 		}
 		a.next(spaceMemory, id)
 		out = append(append(out, 2), l...)
+	case "global":
+		if len(rest) != 1 {
+			return item.errorf("expected a type")
+		}
+		t, mut, err := globalType(rest[0])
+		if err != nil {
+			return err
+		}
+		a.next(spaceGlobal, id)
+		out = append(out, 3, t, mut)
 	default:
 		return item.errorf("import of a %s is not supported", item.head())
 	}
 	a.imports = append(a.imports, out)
 	return nil
+}
+
+// globalType reads the type of a global, and 1 where it is mutable.
+func globalType(n node) (t, mut byte, err error) {
+	if n.head() == "mut" {
+		mut, n = 1, n.list[1]
+	}
+	t, err = valType(n)
+	return t, mut, err
 }
 
 func limits(list []node, at node) ([]byte, error) {
@@ -330,12 +349,7 @@ func (a *assembler) field(f node) error {
 		if len(rest) != 2 {
 			return f.errorf("expected a type and an initial value")
 		}
-		mut := byte(0)
-		tn := rest[0]
-		if tn.head() == "mut" {
-			mut, tn = 1, tn.list[1]
-		}
-		t, err := valType(tn)
+		t, mut, err := globalType(rest[0])
 		if err != nil {
 			return err
 		}

@@ -542,6 +542,9 @@ type Node struct {
 	// queries there, of services' logs in the journal or in files (docs/NODES.md).
 	EnableSystemLogHandler bool `yaml:"enableSystemLogHandler"`
 	EnableSystemLogQuery   bool `yaml:"enableSystemLogQuery"`
+	// ContainerCheckpoints: the kubelet's server writes running containers to archives by the machine's criu, for
+	// who may create nodes/checkpoint (docs/NODES.md).
+	ContainerCheckpoints bool `yaml:"containerCheckpoints"`
 	// KubeletListen is the address of the kubelet's server, HOST:PORT; port 0 chooses one. Empty: port
 	// 10250 at all addresses, or any port where that one is taken, as by another cluster's node on the machine.
 	KubeletListen string `yaml:"kubeletListen"`
@@ -956,6 +959,7 @@ func Default() *Configuration {
 			LocalVolumes:         true,
 
 			EnableSystemLogHandler: true,
+			ContainerCheckpoints:   true,
 			NetworkPolicies:        true,
 		},
 		Proxy:        Proxy{Enabled: true},

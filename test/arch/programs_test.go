@@ -28,7 +28,7 @@ var programs = map[string]string{
 	"test/deps.sh examples": "rustc cargo npm node python3",
 	"test/deps.sh test":     "dbus-daemon journalctl mkfs.ext4",
 	// Where they are missing the product says so, or does without.
-	"the product's user": "apparmor_parser kubectl modprobe mount.nfs systemctl systemd-analyze zig",
+	"the product's user": "apparmor_parser criu kubectl modprobe mount.nfs systemctl systemd-analyze zig",
 	"the test itself":    "beside race server writers", // put on PATH by it
 }
 

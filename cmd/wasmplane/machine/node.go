@@ -113,6 +113,7 @@ func realNodeConfig(o process.Options) realnode.Config {
 	}
 	c.Containerd.Limits = imageLimits(o.Config.Node.Images)
 	c.Containerd.Handlers = o.Config.Node.Handlers()
+	c.Containerd.Checkpoints = o.Config.Node.ContainerCheckpoints
 	c.Containerd.CNIConfDir = o.Config.Path(o.Config.Node.CNIConfigDir)
 	if dir := o.Config.Path(o.Config.Node.CNIBinDir); dir != "" {
 		c.Containerd.CNIBinDirs = []string{dir}
@@ -213,7 +214,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		StateDir: state, NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), LogRoot: c.Node.LogDir, LinkRoot: c.Node.LogLinkDir,
 		Reserve: system.settings(c), CgroupRoot: names.PodsCgroup(), NodeIPs: texts(n.addresses), MaxPods: c.Node.MaxPods, PodPIDs: c.PodPIDs(),
 		Evict: c.Node.Eviction(), Swap: swap.Config{Behavior: c.Node.MemorySwap.SwapBehavior, Fail: c.Node.FailSwapOn},
-		HideLogs: !c.Node.EnableSystemLogHandler, LogQueries: c.Node.EnableSystemLogQuery,
+		HideLogs: !c.Node.EnableSystemLogHandler, LogQueries: c.Node.EnableSystemLogQuery, Checkpoints: c.Node.ContainerCheckpoints,
 		Version: version.Get().GitVersion, Logger: n.component.Options.Logger,
 	})
 	if err != nil {

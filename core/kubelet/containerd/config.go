@@ -63,6 +63,8 @@ type Config struct {
 	Limits bounds.Limits
 	// Handlers that a RuntimeClass may name, beside those that every node has.
 	Handlers []runtimehandler.Handler
+	// Checkpoints: containers may be written to files by criu.
+	Checkpoints bool
 	// Facts about the machine; found out when nil.
 	Facts *linuxhost.Facts
 	// Helpers holds the small binaries; those embedded in this one when nil.
@@ -225,7 +227,7 @@ func (c Config) render(bin string) ([]byte, error) {
 		"Root": c.root(), "State": c.stateDir(), "Temp": filepath.Join(c.Dir, "tmp"),
 		"Socket": c.Socket(), "LogLevel": c.LogLevel,
 		"Snapshotter": c.Snapshotter, "SandboxImage": c.SandboxImage, "RegistryDir": c.RegistryDir(),
-		"DisableAppArmor": !c.Facts.AppArmor, "RestrictOOMScore": !c.Facts.SysResource,
+		"DisableAppArmor": !c.Facts.AppArmor, "RestrictOOMScore": !c.Facts.SysResource, "Checkpoints": c.Checkpoints,
 		"CNIBinDirs": append([]string{bin}, c.CNIBinDirs...), "CNIConfDir": c.CNIConfDir,
 		"Shim": filepath.Join(bin, shimName), "Runc": c.Runc,
 		"RuncRoot": c.runcRoot(), "Limits": c.Limits,
@@ -306,7 +308,7 @@ temp = {{q .Temp}}
   netns_mounts_under_state_dir = true
   # Where drivers of devices say what a device is; nothing of ours is in there.
   cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
-  enable_criu = false
+  enable_criu = {{.Checkpoints}}
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = {{list .CNIBinDirs}}
     conf_dir = {{q .CNIConfDir}}

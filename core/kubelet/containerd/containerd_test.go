@@ -64,6 +64,9 @@ func TestRender(t *testing.T) {
 	if run["disable_apparmor"] != true || run["restrict_oom_score_adj"] != true {
 		t.Errorf("on a machine without AppArmor and CAP_SYS_RESOURCE: %v", run)
 	}
+	if run["enable_criu"] != false {
+		t.Errorf("containers may be written to files though the node makes no checkpoints: %v", run)
+	}
 	same, err := cfg.render(odd + "/bin/x")
 	if err != nil || hash(same) != hash(data) {
 		t.Errorf("the same configuration has two hashes (%v)", err)
@@ -71,6 +74,10 @@ func TestRender(t *testing.T) {
 	other, err := cfg.render(odd + "/bin/y")
 	if err != nil || hash(other) == hash(data) {
 		t.Errorf("another shim has the same hash (%v)", err)
+	}
+	cfg.Checkpoints = true
+	if data, err = cfg.render(odd + "/bin/x"); err != nil || !strings.Contains(string(data), "\n  enable_criu = true\n") {
+		t.Errorf("a node that makes checkpoints (%v):\n%s", err, data)
 	}
 }
 

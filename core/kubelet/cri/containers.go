@@ -77,6 +77,15 @@ func (e *Engine) ReopenLog(ctx context.Context, id string) error {
 	return explain(err, "reopen the log of container %s", short(id))
 }
 
+// Checkpoint implements engine.Checkpointer. What memory there is to write decides how long it takes.
+func (e *Engine) Checkpoint(ctx context.Context, id, archive string, timeoutSeconds int64) error {
+	ctx, cancel := e.deadline(ctx, time.Duration(timeoutSeconds)*time.Second)
+	defer cancel()
+	r := &runtime.CheckpointContainerRequest{ContainerId: id, Location: archive, Timeout: timeoutSeconds}
+	_, err := e.runtime.CheckpointContainer(ctx, r)
+	return explain(err, "write container %s to %s", short(id), archive)
+}
+
 // ListContainers implements engine.Observer.
 func (e *Engine) ListContainers(ctx context.Context) ([]*runtime.Container, error) {
 	ctx, cancel := e.deadline(ctx, 0)

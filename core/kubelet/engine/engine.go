@@ -102,6 +102,12 @@ type FeatureTeller interface {
 	Features(ctx context.Context) (*cri.RuntimeFeatures, error)
 }
 
+// Checkpointer is an optional power of an Engine: to write a running container to an archive, from which it could go on.
+type Checkpointer interface {
+	// Checkpoint takes as long as the runtime lets it for timeoutSeconds of 0.
+	Checkpoint(ctx context.Context, id, archive string, timeoutSeconds int64) error
+}
+
 // LogReader is an optional power of an Engine that keeps logs itself: the rest
 // writes them where the sandbox's LogDirectory says. The reader's lines are in
 // the CRI's log format.

@@ -14,6 +14,7 @@ package guarded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -89,6 +90,14 @@ func (e *Engine) Features(ctx context.Context) (*cri.RuntimeFeatures, error) {
 		return t.Features(ctx)
 	}
 	return nil, nil //nolint:nilnil // it does not say
+}
+
+// Checkpoint implements engine.Checkpointer.
+func (e *Engine) Checkpoint(ctx context.Context, id, archive string, timeoutSeconds int64) error {
+	if c, ok := e.Engine.(engine.Checkpointer); ok {
+		return c.Checkpoint(ctx, id, archive, timeoutSeconds)
+	}
+	return errors.New("the runtime makes no checkpoints of containers")
 }
 
 // RunSandbox makes a sandbox, and waits until it is guarded.

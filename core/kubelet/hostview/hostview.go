@@ -63,6 +63,20 @@ func (v View) LogQueries() bool {
 	return ok && h.LogQueries()
 }
 
+// checkpointer is an optional power of a host: a machine that keeps checkpoints of containers.
+type checkpointer interface {
+	// Checkpoints is their folder, empty where there are none.
+	Checkpoints() (string, error)
+}
+
+// Checkpoints is the folder of checkpoints of containers, empty where the node makes none.
+func (v View) Checkpoints() (string, error) {
+	if h, ok := v.Host.(checkpointer); ok {
+		return h.Checkpoints()
+	}
+	return "", nil
+}
+
 // Real tells whether the node is this machine, by what its host can say of it.
 func (v View) Real() bool {
 	_, ok := v.Host.(machine)

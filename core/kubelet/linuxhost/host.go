@@ -64,6 +64,8 @@ type Config struct {
 	// HideLogs keeps the machine's logs, in /var/log, from those who may ask the kubelet
 	// for them. LogQueries lets them ask for services' logs too, those of the journal.
 	HideLogs, LogQueries bool
+	// Checkpoints lets who has the right write containers to files in RootDir.
+	Checkpoints bool
 	// Version of the kubelet to report ("v1.37.1" if empty).
 	Version string
 	Logger  *slog.Logger

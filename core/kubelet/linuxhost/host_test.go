@@ -364,3 +364,33 @@ func TestUsersOutliveTheProcess(t *testing.T) {
 		t.Errorf("the pod, whose files are still there, was %d, and is %d", before, got)
 	}
 }
+
+// Checkpoints are for root alone, and a machine without the program that makes them says so.
+func TestCheckpoints(t *testing.T) {
+	dir, programs := t.TempDir(), t.TempDir()
+	for _, on := range []bool{false, true} {
+		h, err := linuxhost.New(linuxhost.Config{NodeName: "n1", RootDir: dir, LogRoot: filepath.Join(dir, "logs"), Checkpoints: on})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", programs)
+		folder, err := h.Checkpoints()
+		if on && (err == nil || !strings.Contains(err.Error(), "install the package criu")) || !on && (err != nil || folder != "") {
+			t.Errorf("without criu, on: %v: %q, %v", on, folder, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(programs, "criu"), nil, 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	h, err := linuxhost.New(linuxhost.Config{NodeName: "n1", RootDir: dir, LogRoot: filepath.Join(dir, "logs"), Checkpoints: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := h.Checkpoints()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 || filepath.Dir(folder) != dir {
+		t.Errorf("the folder %q: %v, %v", folder, info, err)
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -28,6 +30,22 @@ func (h *Host) MachineLogs() string {
 
 // LogQueries says whether services' logs may be asked for by queries.
 func (h *Host) LogQueries() bool { return h.cfg.LogQueries }
+
+// Checkpoints is where checkpoints of containers are written, empty where the node makes none. They hold the memory of
+// containers, Secrets among it: nobody but root reads them.
+func (h *Host) Checkpoints() (string, error) {
+	if !h.cfg.Checkpoints {
+		return "", nil
+	}
+	if _, err := exec.LookPath("criu"); err != nil {
+		return "", errors.New("this node has no criu, which makes checkpoints of containers: install the package criu, and start the node's containerd again")
+	}
+	dir := filepath.Join(h.cfg.RootDir, "checkpoints")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make the folder of checkpoints: %w", err)
+	}
+	return dir, nil
+}
 
 // Usage is what the whole machine has used of its processors since it started (in
 // nanoseconds) and of its memory. The working set is what could not be given back at

@@ -87,6 +87,8 @@ type Server struct {
 	health   *zpages.Health
 	queries  chan struct{} // of machines' logs, that are being answered
 	counting chan struct{} // has the one who reads cgroups
+	// checkpointing has the one who makes a checkpoint: it takes room on the disk, and stops the container meanwhile.
+	checkpointing chan struct{}
 }
 
 // New makes a Server; Run runs it.
@@ -102,7 +104,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, nodes: map[string]Node{}, before: map[string]usage{}, health: zpages.NewHealth(),
-		queries: make(chan struct{}, mostQueries), counting: make(chan struct{}, 1),
+		queries: make(chan struct{}, mostQueries), counting: make(chan struct{}, 1), checkpointing: make(chan struct{}, 1),
 	}
 	if a, ok := cfg.Listener.Addr().(*net.TCPAddr); ok {
 		s.port = int32(a.Port) //nolint:gosec // a port
@@ -176,6 +178,7 @@ func (s *Server) Handler() http.Handler {
 	}
 	route("POST /run/{namespace}/{pod}/{container}", "proxy", s.run)
 	route("POST /run/{namespace}/{pod}/{uid}/{container}", "proxy", s.run)
+	route("POST /checkpoint/{namespace}/{pod}/{container}", "checkpoint", s.checkpoint)
 	route("GET /logs/{path...}", "log", s.machineLogs)
 	route("GET /pods", "pods", s.pods)
 	route("GET /pods/{$}", "pods", s.pods)

@@ -45,6 +45,8 @@ type runtime struct {
 	log  string
 	mu   sync.Mutex
 	exec *cri.ExecRequest
+	// writing is told of a checkpoint, and has to be answered; nil: nobody waits for it.
+	writing chan struct{}
 }
 
 func (r *runtime) Logs(context.Context, string) (io.ReadCloser, error) {
@@ -91,6 +93,8 @@ type node struct {
 	logs string
 	// queries of logs are switched on.
 	queries bool
+	// checkpoints is their folder.
+	checkpoints string
 }
 
 func (n *node) NodeName() string       { return n.name }

@@ -50,7 +50,7 @@ var mayImport = map[string]string{
 	"core/registry/wanted":             "core/api core/api/ownership core/api/strategic core/object core/registry/ended core/registry/objectmeta core/registry/options core/registry/patch core/registry/transient",
 	"core/registry/view":               "core/admission core/api core/object core/registry",
 	"core/registry/deletion":           "",
-	"core/registry/transient":          "",
+	"core/registry/transient":          "core/api/decodedsize",
 	"core/registry/reader":             "core/api core/object core/registry/ended core/store core/watchcache core/watchcache/pairs",
 	"core/registry/allocation":         "core/api/services core/store",
 	"core/registry/servicenetwork":     "core/watchcache",

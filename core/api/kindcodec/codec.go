@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/recognizer"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/wasmplane/wasmplane/core/api/decodedsize"
 	"github.com/wasmplane/wasmplane/core/api/envelope"
 	"github.com/wasmplane/wasmplane/core/object"
 )
@@ -79,8 +80,11 @@ func (c *Codec) Type() reflect.Type { return c.goType }
 // Empty makes an object that has nothing, not even its kind.
 func (c *Codec) Empty() runtime.Object { return reflect.New(c.goType).Interface().(runtime.Object) }
 
-// Decode implements object.Codec. Unknown fields are ignored.
+// Decode implements object.Codec. Unknown fields are ignored. What would take more than decodedsize.Max is refused.
 func (c *Codec) Decode(data []byte, mediaType string) (runtime.Object, error) {
+	if err := c.Bound(data, mediaType); err != nil {
+		return nil, err
+	}
 	var quick runtime.Object
 	switch mediaType {
 	case object.JSON:
@@ -289,12 +293,23 @@ func (c *Codec) Encode(versioned runtime.Object, mediaType string) ([]byte, erro
 
 // FromTree implements object.Codec.
 func (c *Codec) FromTree(tree map[string]any) (runtime.Object, error) {
+	if err := c.BoundTree(tree); err != nil {
+		return nil, err
+	}
 	o := c.Empty()
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, o); err != nil {
 		return nil, err
 	}
 	return c.Named(o), nil
 }
+
+// Bound refuses the text of an object, or of a patch that has its shape, which would take more than an object may once it is decoded.
+func (c *Codec) Bound(data []byte, mediaType string) error {
+	return decodedsize.Check(c.goType, data, mediaType)
+}
+
+// BoundTree is Bound of a tree.
+func (c *Codec) BoundTree(tree map[string]any) error { return decodedsize.Of(c.goType).Tree(tree) }
 
 // ToTree implements object.Codec.
 func (c *Codec) ToTree(versioned runtime.Object) (map[string]any, error) {
@@ -305,6 +320,9 @@ func (c *Codec) ToTree(versioned runtime.Object) (map[string]any, error) {
 // words, for the caller to ignore, warn of or refuse as fieldValidation says; err is an API
 // status. The object is not defaulted.
 func (c *Codec) DecodeStrict(data []byte, mediaType string) (o runtime.Object, unknown []error, err error) {
+	if err := c.Bound(data, mediaType); err != nil {
+		return nil, nil, err
+	}
 	if mediaType == object.JSON {
 		if o, unknown := c.quickStrict(data); o != nil {
 			return o, unknown, nil

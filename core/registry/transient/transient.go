@@ -10,6 +10,7 @@ package transient
 
 import (
 	"fmt"
+	"reflect"
 
 	policyv1 "k8s.io/api/policy/v1"
 	policyv1beta1 "k8s.io/api/policy/v1beta1"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/wasmplane/wasmplane/core/api/decodedsize"
 )
 
 // Codec is the codec of one kind.
@@ -37,6 +40,11 @@ func (c Codec) DecodeStrict(data []byte, mediaType string, strict bool) (runtime
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
 	if !ok {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("a %s cannot be read from %q", c.GVK.Kind, mediaType))
+	}
+	if empty, err := scheme.Scheme.New(c.GVK); err == nil {
+		if err := decodedsize.Check(reflect.TypeOf(empty).Elem(), data, mediaType); err != nil {
+			return nil, nil, err
+		}
 	}
 	s := info.Serializer
 	if strict {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/wasmplane/wasmplane/core/object"
 )
@@ -46,5 +47,14 @@ func TestOtherKindsAreRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: decoded %v, error %v, want one with %q", name, o, err, c.want)
 		}
+	}
+}
+
+// TestManyEntriesAreNotDecoded: of three bytes, which would become 112 each.
+func TestManyEntriesAreNotDecoded(t *testing.T) {
+	c := Codec{GVK: policyv1.SchemeGroupVersion.WithKind("Eviction")}
+	body := []byte(`{"metadata":{"managedFields":[` + strings.Repeat("{},", 1<<20) + `{}]}}`)
+	if _, err := c.Decode(body, object.JSON); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("%.200v", err)
 	}
 }

@@ -3,7 +3,9 @@
 package wanted
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
@@ -24,6 +27,9 @@ import (
 
 // Patch is the current object (nil: there is none) as the request's patch changes it.
 func (b *Body) Patch(ctx context.Context, current *object.Object) (*object.Object, error) {
+	if err := b.bound(); err != nil {
+		return nil, err
+	}
 	if b.IsApply() {
 		return b.applied(ctx, current)
 	}
@@ -71,6 +77,9 @@ func (b *Body) patched(ctx context.Context, current *object.Object) (runtime.Obj
 
 // undecodable is the refusal of a patch whose result is no object of its kind.
 func undecodable(after []byte, err error) error {
+	if apierrors.IsRequestEntityTooLargeError(err) {
+		return err // and nothing of what is too large in its text
+	}
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(after), err.Error())})
 }
 
@@ -144,6 +153,36 @@ func (b *Body) strategicMerge(ctx context.Context, current *object.Object) (runt
 		return after, nil
 	}
 	return after, b.strictness(ctx, strict, fmt.Sprintf("%+v", change))
+}
+
+// bounding is an optional power of a codec: it refuses what would take more than an object may once it is decoded.
+type bounding interface {
+	Bound(data []byte, mediaType string) error
+	BoundTree(tree map[string]any) error
+}
+
+// bound refuses a patch that has the shape of an object and is too large for one, before it is decoded and merged.
+func (b *Body) bound() error {
+	c, ok := b.Codec.(bounding)
+	if !ok {
+		return nil
+	}
+	switch b.PatchType {
+	case types.MergePatchType, types.StrategicMergePatchType:
+		return c.Bound(b.Data, object.JSON)
+	case types.ApplyYAMLPatchType:
+		if bytes.HasPrefix(bytes.TrimSpace(b.Data), []byte("{")) && json.Valid(b.Data) {
+			return c.Bound(b.Data, object.JSON)
+		}
+		return c.Bound(b.Data, object.YAML)
+	case types.ApplyCBORPatchType:
+		tree := map[string]any{}
+		if cbor.Unmarshal(b.Data, &tree) == nil { // else the apply says what is wrong with it
+			return c.BoundTree(tree)
+		}
+	default: // what comes of a JSON patch is decoded, and looked at then
+	}
+	return nil
 }
 
 // emptyLike is an empty versioned object of the codec's kind.

@@ -4,6 +4,7 @@ package wanted_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -76,5 +77,54 @@ func TestEachStepOfAPatchMayBeTheLast(t *testing.T) {
 				t.Errorf("over behind the last look: %v", err)
 			}
 		})
+	}
+}
+
+// TestWhatWouldBeLargeIsNotDecoded: entries of three bytes would become half a gigabyte of containers, in whatever form they come.
+func TestWhatWouldBeLargeIsNotDecoded(t *testing.T) {
+	contract, err := api.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource, codec, ok := contract.Lookup(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
+	if !ok {
+		t.Fatal("there are no pods")
+	}
+	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"ns"},"spec":{"containers":[{"name":"c","image":"x"}]}}`
+	versioned, err := codec.Decode([]byte(pod), object.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := func(n int) string { return "[" + strings.Repeat("{},", n) + `{"name":"c"}]` }
+	for name, c := range map[string]struct {
+		kind         types.PatchType
+		media        string
+		before, tail string
+	}{
+		"JSON":            {"", object.JSON, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":`, `}}`},
+		"YAML":            {"", object.YAML, "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: ", "}"},
+		"merge patch":     {types.MergePatchType, "", `{"spec":{"containers":`, `}}`},
+		"JSON patch":      {types.JSONPatchType, "", `[{"op":"add","path":"/spec/containers","value":`, `}]`},
+		"strategic merge": {types.StrategicMergePatchType, "", `{"spec":{"ephemeralContainers":[{"name":"e","env":`, `}]}}`},
+		"apply":           {types.ApplyYAMLPatchType, "", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"initContainers":`, `}}`},
+	} {
+		do := func(n int) error {
+			b := wanted.Body{
+				Contract: contract, Resource: resource, Codec: codec, Version: "v1", Name: "a", Manager: "tester",
+				Data: []byte(c.before + many(n) + c.tail), MediaType: c.media, PatchType: c.kind,
+			}
+			if c.kind == "" {
+				_, err := b.Decode(t.Context())
+				return err
+			}
+			_, err := b.Patch(t.Context(), object.FromVersioned(codec, versioned.DeepCopyObject()))
+			return err
+		}
+		if err := do(1 << 20); !apierrors.IsRequestEntityTooLargeError(err) || len(err.Error()) > 1000 {
+			t.Errorf("%s: %.200v", name, err)
+		}
+		if err := do(10); err != nil && strings.Contains(err.Error(), "once it is decoded") {
+			t.Errorf("%s of ten: %v", name, err)
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/join/balance"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -70,20 +70,12 @@ func First(socket, server string, others func(ctx context.Context, network, addr
 	}
 }
 
-// Answering connects to a server that talks TLS, and gives one up that does not within some seconds: the
-// system accepts connections for a process that is stopped, too. What the server says of itself is for the
-// caller to judge: the connection that is tried has carried nothing, and is closed.
+// Answering connects to a server that talks TLS, and gives one up that does not within some seconds.
 func Answering(ctx context.Context, dial func(context.Context) (net.Conn, error)) (net.Conn, error) {
 	soon, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
-	tried, err := dial(soon)
-	if err != nil {
+	if err := balance.Answering(soon, dial); err != nil {
 		return nil, err
-	}
-	err = tls.Client(tried, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(soon) //nolint:gosec // as said
-	_ = tried.Close()
-	if err != nil && soon.Err() != nil {
-		return nil, fmt.Errorf("the server at %s is silent: %w", tried.RemoteAddr(), err)
 	}
 	return dial(soon)
 }

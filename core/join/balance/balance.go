@@ -5,7 +5,9 @@
 // so that a machine that comes back finds a server though the one it joined by is gone for
 // good, and connects to the first that answers.
 //
-// It opens no port. Connections of a server that died end, and are made anew to another.
+// It opens no port. Connections of a server that died end, and are made anew to another. So do those of
+// one that is there and does not answer, as a process that is stopped or whose disk hangs: the system takes connections and
+// keeps them alive for it. A connection on which nothing comes is held against such a server's answer to a new one.
 package balance
 
 import (
@@ -54,7 +56,8 @@ type Balancer struct {
 	cfg Config
 
 	mu      sync.Mutex
-	servers []string // the one that answered last comes first
+	servers []string // the one that answered last comes first, one that was silent last
+	silent  int      // how often in a row a server was; whoever is slow himself finds all of them so
 }
 
 // New reads the file. One that is missing or damaged leaves Config.First.
@@ -103,8 +106,8 @@ func (b *Balancer) Servers() []string {
 	return slices.Clone(b.servers)
 }
 
-// DialContext connects to a server that accepts, whichever address is asked for. It is
-// for rest.Config.Dial.
+// DialContext connects to a server that accepts, whichever address is asked for. One that then says nothing loses the
+// connection, and its turn. It is for rest.Config.Dial: whoever connects speaks first, by TLS.
 func (b *Balancer) DialContext(ctx context.Context, network, _ string) (net.Conn, error) {
 	var errs []error
 	for _, s := range b.Servers() {
@@ -112,20 +115,22 @@ func (b *Balancer) DialContext(ctx context.Context, network, _ string) (net.Conn
 		conn, err := b.cfg.Dial(one, network, s)
 		cancel()
 		if err == nil {
-			b.prefer(s)
-			return conn, nil
+			return b.watch(ctx, conn, network, s), nil
 		}
 		errs = append(errs, err)
 		if ctx.Err() != nil {
 			break
 		}
+		b.last(s)
 	}
 	return nil, fmt.Errorf("no server of the cluster can be reached: %w", errors.Join(errs...))
 }
 
+// prefer has a server that answers be asked first.
 func (b *Balancer) prefer(server string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.silent = 0
 	if i := slices.Index(b.servers, server); i > 0 {
 		b.servers = slices.Insert(slices.Delete(b.servers, i, i+1), 0, server)
 	}

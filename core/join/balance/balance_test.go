@@ -5,6 +5,7 @@ package balance
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -28,6 +29,29 @@ func (n network) dial(ctx context.Context, _, address string) (net.Conn, error) 
 	case "accepts":
 		a, b := net.Pipe()
 		_ = b.Close()
+		return named{a, address}, nil
+	case "answers": // as TLS does, with an alert to whoever does not talk it
+		a, b := net.Pipe()
+		go func() {
+			defer func() { _ = b.Close() }()
+			said := make([]byte, 1<<14)
+			for {
+				if _, err := b.Read(said); err != nil {
+					return
+				}
+				if said[0] == 0x16 { // a handshake
+					_, _ = b.Write([]byte{0x15, 3, 3, 0, 2, 2, 40})
+					return
+				}
+				if said[0] == '?' {
+					_, _ = b.Write([]byte("!"))
+				}
+			}
+		}()
+		return named{a, address}, nil
+	case "stopped":
+		a, b := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, b) }()
 		return named{a, address}, nil
 	case "silent":
 		<-ctx.Done()
@@ -59,7 +83,7 @@ func dialed(t *testing.T, b *Balancer) string {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	return conn.(named).server
+	return conn.(*watched).Conn.(named).server
 }
 
 // Whatever becomes of the server that a machine joined by, it reaches one that lives.

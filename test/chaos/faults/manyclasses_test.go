@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +12,9 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
 )
 
 const (
@@ -171,6 +174,11 @@ func workerClasses() []class {
 				return errors.Join(problems...)
 			},
 			bounds{},
+		},
+		{
+			"workers-server-stopped", "SIGSTOP for a minute of the server that a worker has connected to: its node stays ready", many, false,
+			workersServerStopped,
+			bounds{writes: tryFor + elects, goesOn: takesOver},
 		},
 		{
 			"worker-rules-flushed", "nft flush ruleset on the machine of the Service's client", many, false,
@@ -343,6 +351,49 @@ func apart(w *world) error {
 	}
 	all.Wait()
 	return errors.Join(problems...)
+}
+
+// workersServerStopped: connections to a process that is stopped live on, and new ones are taken. A worker that does not notice loses
+// its node after 40 s, and with it the endpoints of its pods.
+func workersServerStopped(w *world) error {
+	m, _ := worker(w)
+	out, err := m.in("ss", "-Htn", "state", "established", "dport", "=", ":"+w.first().port).Output()
+	if err != nil {
+		return err
+	}
+	for _, server := range w.machines[:w.on.servers] {
+		if !strings.Contains(string(out), server.address+":"+server.port) {
+			continue
+		}
+		before, err := w.readySince(m)
+		if err == nil {
+			err = w.stopped(server, time.Minute)
+		}
+		after, more := w.readySince(m)
+		if before != after {
+			err = errors.Join(err, fmt.Errorf("the node of %s was not ready meanwhile: it is since %s, and was since %s", m.name, after, before))
+		}
+		return errors.Join(err, more)
+	}
+	return fmt.Errorf("worker %s has connected to no server: %q", m.name, out)
+}
+
+// readySince is since when a machine's node is ready.
+func (w *world) readySince(m *machine) (string, error) {
+	for _, server := range w.machines[:w.on.servers] {
+		ctx, cancel := context.WithTimeout(w.ctx, tryFor)
+		n, err := server.kube.CoreV1().Nodes().Get(ctx, m.name, metav1.GetOptions{})
+		cancel()
+		if err != nil {
+			continue
+		}
+		_, ready := nodeutil.GetNodeCondition(&n.Status, corev1.NodeReady)
+		if ready == nil || ready.Status != corev1.ConditionTrue {
+			return "", fmt.Errorf("node %s is not ready", m.name)
+		}
+		return ready.LastTransitionTime.String(), nil
+	}
+	return "", errors.New("no server answers")
 }
 
 // noServers are the rules by which a worker hears nothing of the servers, and they nothing of it.

@@ -4,6 +4,7 @@ package datadir
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -48,4 +49,32 @@ func (d Dir) Identity() (string, error) {
 		return "", fmt.Errorf("write the server's identity: %w", err)
 	}
 	return id, nil
+}
+
+// IdentityHere is Identity on this boot of this machine alone: a clone that runs, too, has a copy of the directory, and another one.
+func (d Dir) IdentityHere() (string, error) {
+	id, err := d.Identity()
+	if err != nil {
+		return "", err
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read which boot of this machine it is, to be told from its clones: %w", err)
+	}
+	return onBoot(id, boot), nil
+}
+
+func onBoot(id string, boot []byte) string {
+	sum := sha256.Sum256(append([]byte(id), boot...))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Holds says whether the holder of a lease, HOST_IDENTITY, is the server that has this directory on this machine.
+func (d Dir) Holds(holder string) (bool, error) {
+	id, err := d.Identity()
+	if err != nil {
+		return false, err
+	}
+	here, err := d.IdentityHere()
+	return strings.HasSuffix(holder, "_"+id) || strings.HasSuffix(holder, "_"+here), err
 }

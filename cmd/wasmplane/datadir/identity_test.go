@@ -47,3 +47,29 @@ func TestADamagedIdentityIsAnError(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// A clone of a machine has a copy of the directory: the two are told apart by what is not in it, and each knows by
+// what it leads.
+func TestIdentityHereIsOfTheMachine(t *testing.T) {
+	d := Dir(t.TempDir())
+	id, err := d.Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := d.IdentityHere()
+	if err != nil || here == id || len(here) != len(id) {
+		t.Fatalf("identity %q, here %q, %v", id, here, err)
+	}
+	if again, err := d.IdentityHere(); err != nil || again != here {
+		t.Errorf("another one the second time: %q, %v", again, err)
+	}
+	clone := onBoot(id, []byte("another boot"))
+	if clone == here {
+		t.Error("two machines have one identity")
+	}
+	for holder, want := range map[string]bool{"vm_" + id: true, "vm_" + here: true, "vm_" + clone: false, "": false, id: false} {
+		if ours, err := d.Holds(holder); err != nil || ours != want {
+			t.Errorf("%q is ours: %t, %v", holder, ours, err)
+		}
+	}
+}

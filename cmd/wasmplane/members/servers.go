@@ -144,7 +144,7 @@ func VirtualAddress(ctx context.Context, w io.Writer, kube kubernetes.Interface,
 	if err == nil {
 		holder = ptr.Deref(lease.Spec.HolderIdentity, "")
 	}
-	id, err := dir.Identity()
+	ours, err := dir.Holds(holder)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func VirtualAddress(ctx context.Context, w io.Writer, kube kubernetes.Interface,
 	switch {
 	case holder == "":
 		host = "no server just now"
-	case strings.HasSuffix(holder, "_"+id):
+	case ours:
 		host = "this server"
 	}
 	fmt.Fprintf(w, "\nvirtual address: %s, of %s\n", state.Public, host)

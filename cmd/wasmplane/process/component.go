@@ -4,9 +4,6 @@ package process
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"net/http"
 	"os"
 	"slices"
@@ -74,17 +71,13 @@ func (c *Component) Holder() (string, error) {
 
 // Identity names this server among those that share a cluster, for people by its host first.
 func Identity(o Options) (string, error) {
-	id, err := o.Dir.Identity()
+	identity := o.Dir.Identity
+	if len(o.Config.Store.Endpoints) > 0 || o.Config.Join.Light {
+		identity = o.Dir.IdentityHere
+	}
+	id, err := identity()
 	if err != nil {
 		return "", err
-	}
-	if len(o.Config.Store.Endpoints) > 0 || o.Config.Join.Light {
-		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-		if err != nil {
-			return "", fmt.Errorf("read which boot of this machine it is, to be told from its clones: %w", err)
-		}
-		sum := sha256.Sum256(append([]byte(id), boot...))
-		id = hex.EncodeToString(sum[:16])
 	}
 	return hostname() + "_" + id, nil
 }

@@ -197,9 +197,11 @@ type State struct {
 	Cluster     string `json:"cluster"`
 	PodCIDR     string `json:"podCIDR"`
 	ServiceCIDR string `json:"serviceCIDR"`
-	Nodes       string `json:"nodes"`
-	NodeName    string `json:"nodeName"`
-	Server      string `json:"server"`
+	// Nodes says in words which nodes the process has; for a real one see RealNode.
+	Nodes string `json:"nodes"`
+	// NodeName is node.name, also where there is no node.
+	NodeName string `json:"nodeName"`
+	Server   string `json:"server"`
 	// Public is how clients elsewhere reach the API, where that is another URL than Server.
 	Public     string    `json:"public,omitempty"`
 	Started    time.Time `json:"started"`
@@ -212,6 +214,17 @@ type State struct {
 	MergedInto string `json:"mergedInto,omitempty"`
 	// CRIEndpoint, where the node uses a runtime that isn't ours.
 	CRIEndpoint string `json:"criEndpoint,omitempty"`
+}
+
+// RealNode says in words that the process has a real node.
+func RealNode(name string) string { return "node " + name }
+
+// RealNode is the name of the real node of this directory's process; "" = it has none.
+func (s State) RealNode() string {
+	if s.NodeName == "" || s.Nodes != RealNode(s.NodeName) {
+		return ""
+	}
+	return s.NodeName
 }
 
 // ReadState reads what the last start left.

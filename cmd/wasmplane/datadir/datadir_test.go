@@ -147,3 +147,14 @@ func TestADirectoryThatExistedIsClosed(t *testing.T) {
 		}
 	}
 }
+
+// Whether there is a real node decides what an upgrade waits for, and the words are what is stored.
+func TestOnlyARealNodeIsOne(t *testing.T) {
+	for words, want := range map[string]string{
+		RealNode("here"): "here", "no nodes": "", "3 simulated nodes": "", "starting": "", RealNode("there"): "", "": "",
+	} {
+		if is := (State{Nodes: words, NodeName: "here"}).RealNode(); is != want {
+			t.Errorf("%q: %q, want %q", words, is, want)
+		}
+	}
+}

@@ -139,7 +139,7 @@ func WriteState(o process.Options, server string) error {
 		state = datadir.State{Cluster: c.Cluster.Name, Server: server, Started: time.Now(), Version: o.Version}
 	}
 	state.PodCIDR, state.ServiceCIDR, state.CRIEndpoint = c.Cluster.PodCIDR, c.Cluster.ServiceCIDR, c.Node.CRIEndpoint
-	state.Nodes, state.NodeName, state.LogDir, state.LogLinkDir = "node "+c.Node.Name, c.Node.Name, c.Node.LogDir, c.Node.LogLinkDir
+	state.Nodes, state.NodeName, state.LogDir, state.LogLinkDir = datadir.RealNode(c.Node.Name), c.Node.Name, c.Node.LogDir, c.Node.LogLinkDir
 	state.KubeletLink = c.Node.KubeletLink
 	return o.Dir.WriteState(state)
 }

@@ -54,15 +54,11 @@ func ClusterOf(dir datadir.Dir, hold time.Duration) (Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{kube: set.Kube, cfg: set.Config, id: id, hold: hold}
 	state, err := dir.ReadState()
 	if err != nil {
 		return nil, err
 	}
-	if state.Nodes != "none" {
-		s.node = state.NodeName
-	}
-	return s, nil
+	return &server{kube: set.Kube, cfg: set.Config, id: id, hold: hold, node: state.RealNode()}, nil
 }
 
 // server sees the cluster as one of its servers.
@@ -116,7 +112,8 @@ func (s *server) Check(ctx context.Context, is release) error {
 	if own.Err != nil {
 		return fmt.Errorf("this server is not ready, so that nobody would see whether a new binary works: %w", own.Err)
 	}
-	if away := members.Away(own.Members); len(away) > 0 {
+	// A light server that is away is nowhere else: it is no member, and those that answer are all that has an address.
+	if away := append(members.Away(own.Members), awayLights(own)...); len(away) > 0 {
 		return fmt.Errorf("server %s does not answer, or does not vote: one machine after the other, so first start it, or take it out by `wasmplane node remove`", strings.Join(away, ", "))
 	}
 	others, err := s.others(ctx, own)
@@ -139,6 +136,16 @@ func (s *server) Check(ctx context.Context, is release) error {
 		return fmt.Errorf("ask for the versions of the nodes: %w", err)
 	}
 	return beforeKubelets(is.kubernetes, s.node, nodes.Items)
+}
+
+// awayLights are the light servers that do not answer, but for the server itself.
+func awayLights(own peers.Peer) (names []string) {
+	for _, l := range own.Light {
+		if !l.Alive && l.Name != own.Server.Name {
+			names = append(names, l.Name)
+		}
+	}
+	return names
 }
 
 // lease is held by who upgrades a server.

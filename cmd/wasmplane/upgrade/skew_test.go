@@ -136,11 +136,16 @@ func TestAServerIsUpgradedOnlyWhileAllOthersAreWell(t *testing.T) {
 		change func(*world)
 		no     string
 	}{
-		"all is well":         {func(*world) {}, ""},
-		"b is not ready":      {func(w *world) { w.ready = http.StatusServiceUnavailable }, "is not ready: one machine after the other"},
-		"b's store is away":   {func(w *world) { w.own.Members = []store.Member{{Name: "b"}} }, "server b does not answer, or does not vote"},
-		"b is cut off from c": {func(w *world) { w.b.Members = []store.Member{{Name: "c", Learner: true}} }, "server b does not reach the store of c"},
-		"b is too old":        {func(w *world) { w.b.Server.Version = "v1.1.0" }, "upgrade b first"},
+		"all is well":       {func(*world) {}, ""},
+		"b is not ready":    {func(w *world) { w.ready = http.StatusServiceUnavailable }, "is not ready: one machine after the other"},
+		"b's store is away": {func(w *world) { w.own.Members = []store.Member{{Name: "b"}} }, "server b does not answer, or does not vote"},
+		"a light server is away": {
+			func(w *world) { w.own.Light = []handover.Light{{Name: "a"}, {Name: "c", Alive: true}, {Name: "d"}} },
+			"server d does not answer, or does not vote",
+		},
+		"light servers are well": {func(w *world) { w.own.Light = []handover.Light{{Name: "a"}, {Name: "d", Alive: true}} }, ""},
+		"b is cut off from c":    {func(w *world) { w.b.Members = []store.Member{{Name: "c", Learner: true}} }, "server b does not reach the store of c"},
+		"b is too old":           {func(w *world) { w.b.Server.Version = "v1.1.0" }, "upgrade b first"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

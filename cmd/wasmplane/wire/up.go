@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/control"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/api/satoken"
@@ -71,7 +72,7 @@ func (s *server) assemble(ctx context.Context, g *run.Group, mode config.NodeMod
 		if err := addNetworking(ctx, g, parts); err != nil {
 			return "", err
 		}
-		return "node " + s.Options.Config.Node.Name, nil
+		return datadir.RealNode(s.Options.Config.Node.Name), nil
 	case mode.Simulated > 0:
 		sim, err := machine.Simulate(ctx, parts, s.Authority, mode.Simulated)
 		if err != nil {

@@ -310,3 +310,59 @@ func TestAStartTakesAnArchiveOverOnce(t *testing.T) {
 		t.Errorf("the newest is %s", newest[0])
 	}
 }
+
+// What is removed stays away from starts whose configuration names it, and pins no image any more that another archive does not pin.
+func TestAnArchiveIsRemoved(t *testing.T) {
+	_, host := hub(t)
+	dir := t.TempDir()
+	data := datadir.Dir(filepath.Join(dir, "data"))
+	load := func(file string, images ...string) {
+		_, err := Create(t.Context(), file, wanted(host, images...), quiet)
+		check(t, err)
+		a, err := Load(t.Context(), data, file, "", nil, quiet)
+		check(t, err)
+		check(t, a.Close())
+	}
+	one, other := filepath.Join(dir, "one.tar"), filepath.Join(dir, "other.tar")
+	load(one, "both:1", "amd64:1")
+	load(other, "both:1")
+	kept := func(want int) {
+		t.Helper()
+		if files, err := airgap.Kept(data.Airgap()); err != nil || len(files) != want {
+			t.Errorf("kept %q, %v, want %d", files, err, want)
+		}
+	}
+	kept(2)
+	for _, c := range []struct{ what, no string }{
+		{"abc", "give 6 digits or more"},
+		{"abcdefabcdef", "has no archive abcdefabcdef, and there is no such file"},
+		{dir, "is no regular file"},
+	} {
+		if _, err := keptAs(t.Context(), data, c.what); err == nil || !strings.Contains(err.Error(), c.no) {
+			t.Errorf("%s: error %v", c.what, err)
+		}
+	}
+	name, err := keptAs(t.Context(), data, one)
+	check(t, err)
+	if short, err := keptAs(t.Context(), data, name[:shown]); err != nil || short != name {
+		t.Errorf("%s is %s, %v", name[:shown], short, err)
+	}
+	check(t, airgap.Remove(data.Airgap(), name, 0))
+	kept(1)
+	free, done, err := airgap.Unpinned(data.Airgap())
+	check(t, err)
+	if len(free) != 1 || free[0].Name != host+"/amd64:1" {
+		t.Errorf("unpinned: %v", free)
+	}
+	check(t, done())
+	if free, _, err = airgap.Unpinned(data.Airgap()); err != nil || len(free) > 0 {
+		t.Errorf("unpinned again: %v, %v", free, err)
+	}
+	var said string
+	check(t, loadOnce(t.Context(), data, one, "", nil, func(s string) { said += s }))
+	if kept(1); !strings.Contains(said, "was removed by `airgap rm`") {
+		t.Errorf("it says %q", said)
+	}
+	load(one, "both:1", "amd64:1")
+	kept(2)
+}

@@ -41,7 +41,7 @@ modules of plugins and manifests, with a list of their digests that can be signe
 On a machine that has a network make it; on one that has none load it, or start with it
 (wasmplane up --airgap FILE). It is a tar file: tar -xf FILE wasmplane unpacks the program.`,
 	}
-	c.AddCommand(a.create(), a.show(), a.load())
+	c.AddCommand(a.create(), a.show(), a.load(), a.list(), a.remove())
 	return c
 }
 

@@ -28,6 +28,12 @@ func Follow(ctx context.Context, o process.Options, servers func(context.Context
 	if err != nil {
 		return err
 	}
+	onNode := func(ctx context.Context) error {
+		if !c.Node.Mode.Real || c.Node.CRIEndpoint != "" {
+			return nil
+		}
+		return machine.ImportArchives(ctx, o.Dir, func(step string) { o.Logger.InfoContext(ctx, step) })
+	}
 	f := &lending.Follower{
 		Dir: o.Dir.Airgap(), Servers: servers, Check: Check(keys), Log: o.Logger,
 		Client: func(address string) (*rest.Config, error) {
@@ -41,11 +47,9 @@ func Follow(ctx context.Context, o process.Options, servers func(context.Context
 			if err := PlaceModules(o.Dir, a, true); err != nil {
 				return err
 			}
-			if !c.Node.Mode.Real || c.Node.CRIEndpoint != "" {
-				return nil
-			}
-			return machine.ImportArchives(ctx, o.Dir, func(step string) { o.Logger.InfoContext(ctx, step) })
+			return onNode(ctx)
 		},
+		Removed: onNode,
 	}
 	return f.Run(ctx)
 }

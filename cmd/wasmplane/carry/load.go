@@ -71,6 +71,9 @@ func Load(ctx context.Context, dir datadir.Dir, file, manifests string, keys []c
 	if err != nil {
 		return nil, err
 	}
+	if err := airgap.Want(dir.Airgap(), filepath.Base(a.File)); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
 	if err := errors.Join(PlaceModules(dir, a, true), placeManifests(manifests, a)); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -93,12 +96,26 @@ func loadOnce(ctx context.Context, dir datadir.Dir, file, manifests string, keys
 	if err != nil || has {
 		return err
 	}
+	if removed, err := wasRemoved(ctx, dir, from); err != nil || removed {
+		progress("note: " + file + " was removed by `airgap rm`, and is not used; `airgap load` takes it over again")
+		return err
+	}
 	progress("taking over " + file)
 	a, err := Load(ctx, dir, file, manifests, keys, progress)
 	if err != nil {
 		return err
 	}
 	return a.Close()
+}
+
+// wasRemoved says whether an archive was taken out of this machine.
+func wasRemoved(ctx context.Context, dir datadir.Dir, from airgap.Source) (bool, error) {
+	name, err := airgap.NameOf(ctx, from)
+	if err != nil {
+		return false, err
+	}
+	turn, err := airgap.Turn(dir.Airgap(), name)
+	return airgap.IsRemoval(turn), err
 }
 
 // PlaceModules puts the modules of an archive where plugins of this machine look for them before they ask anybody. again

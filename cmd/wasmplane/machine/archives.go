@@ -29,14 +29,14 @@ func ImportArchives(ctx context.Context, dir datadir.Dir, progress func(string))
 }
 
 // importArchives imports what the store lacks. Of two archives with an image of one name the newer one's counts, and what was
-// imported by hand since then stays.
+// imported by hand since then stays. Images of archives that were removed are unpinned first.
 func importArchives(ctx context.Context, store *images.Store, dir datadir.Dir, progress func(string)) error {
 	files, err := airgap.Kept(dir.Airgap())
 	if err != nil {
 		return err
 	}
 	seen := map[string]bool{}
-	var errs []error
+	errs := []error{unpin(ctx, store, dir)}
 	for _, file := range files {
 		a, err := airgap.Open(file)
 		if err != nil {
@@ -46,6 +46,20 @@ func importArchives(ctx context.Context, store *images.Store, dir datadir.Dir, p
 		errs = append(errs, importArchive(ctx, store, a, seen, progress), a.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// unpin lets images go that were pinned by archives which were removed.
+func unpin(ctx context.Context, store *images.Store, dir datadir.Dir) error {
+	free, done, err := airgap.Unpinned(dir.Airgap())
+	if err != nil {
+		return err
+	}
+	for _, i := range free {
+		if err := store.Unpin(ctx, i.Name, i.Digest); err != nil {
+			return err
+		}
+	}
+	return done()
 }
 
 func importArchive(ctx context.Context, store *images.Store, a *airgap.Archive, seen map[string]bool, progress func(string)) error {

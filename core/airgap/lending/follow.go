@@ -45,6 +45,8 @@ type Follower struct {
 	Check airgap.Check
 	// Took is called after an archive has come; several come one after the other. An error is written to the log: the archive stays.
 	Took func(ctx context.Context, a *airgap.Archive) error
+	// Removed is called after archives were removed here, because a server says so. An error is written to the log.
+	Removed func(ctx context.Context) error
 	// Again is how long a server is left alone that did not answer, and how often it is looked which servers there are; 0 = half a minute.
 	Again time.Duration
 	Log   *slog.Logger
@@ -105,12 +107,41 @@ func (f *Follower) follow(ctx context.Context, address string) error {
 		if err != nil {
 			return err
 		}
+		f.remove(ctx, s, o.Removed)
 		for _, a := range o.Archives {
 			if err := f.fetch(ctx, s, a); err != nil {
 				return err
 			}
 		}
 		tag = o.tag()
+	}
+}
+
+// remove takes out what a server says was removed from the cluster, and was not loaded again since.
+func (f *Follower) remove(ctx context.Context, s *server, all []Taken) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	some := false
+	for _, t := range all {
+		turn, err := airgap.Turn(f.Dir, t.Name)
+		if err == nil && (!airgap.IsKept(t.Name) || !airgap.IsRemoval(t.Turn) || t.Turn <= turn) {
+			continue
+		}
+		if err == nil {
+			_, missing := os.Stat(filepath.Join(f.Dir, t.Name))
+			if err = airgap.Remove(f.Dir, t.Name, t.Turn); err == nil && missing == nil {
+				some = true
+				f.Log.InfoContext(ctx, "an archive was removed, as on a server", "server", s.address, "archive", t.Name)
+			}
+		}
+		if err != nil {
+			f.Log.ErrorContext(ctx, "an archive that is to go is still there", "server", s.address, "archive", t.Name, "error", err)
+		}
+	}
+	if some {
+		if err := f.Removed(ctx); err != nil {
+			f.Log.ErrorContext(ctx, "images of an archive that was removed may stay pinned", "error", err)
+		}
 	}
 }
 
@@ -121,8 +152,11 @@ func (f *Follower) fetch(ctx context.Context, s *server, o Offered) error {
 	if f.refused[o.Name] || !airgap.IsKept(o.Name) {
 		return nil
 	}
+	if turn, err := airgap.Turn(f.Dir, o.Name); err != nil || airgap.IsRemoval(turn) && turn > o.Turn {
+		return err // it was removed here, later than the server has it from
+	}
 	if _, err := os.Stat(filepath.Join(f.Dir, o.Name)); err == nil {
-		return nil
+		return airgap.SetTurn(f.Dir, o.Name, o.Turn)
 	}
 	f.Log.InfoContext(ctx, "an archive of a server is taken over", "server", s.address, "archive", o.Name, "bytes", o.Size)
 	a, err := airgap.Keep(ctx, f.Dir, s.archive(o), f.Check, nil)
@@ -140,6 +174,13 @@ func (f *Follower) fetch(ctx context.Context, s *server, o Offered) error {
 		return err
 	}
 	defer a.Close()
+	turn, err := airgap.Turn(f.Dir, o.Name)
+	if err == nil && airgap.IsRemoval(turn) && turn > o.Turn { // by an operator meanwhile
+		return airgap.Remove(f.Dir, o.Name, turn)
+	}
+	if err = errors.Join(err, airgap.SetTurn(f.Dir, o.Name, o.Turn)); err != nil {
+		return err
+	}
 	if err := f.Took(ctx, a); err != nil {
 		f.Log.ErrorContext(ctx, "an archive is there, and not all of it could be used", "archive", o.Name, "error", err)
 	}
@@ -155,7 +196,7 @@ type server struct {
 func (s *server) offer(ctx context.Context, not string) (o Offer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answered)
 	defer cancel()
-	resp, err := s.get(ctx, s.url+"?not="+url.QueryEscape(not), 0)
+	resp, err := s.get(ctx, s.url+"?removals&not="+url.QueryEscape(not), 0)
 	if err != nil {
 		return o, err
 	}
@@ -163,8 +204,8 @@ func (s *server) offer(ctx context.Context, not string) (o Offer, err error) {
 	if err := json.NewDecoder(io.LimitReader(resp.Body, largest)).Decode(&o); err != nil {
 		return o, fmt.Errorf("read which archives there are: %w", err)
 	}
-	if len(o.Archives) > most {
-		return o, fmt.Errorf("the server shows %d archives: at most %d are looked at", len(o.Archives), most)
+	if n := max(len(o.Archives), len(o.Removed)); n > most {
+		return o, fmt.Errorf("the server shows %d archives: at most %d are looked at", n, most)
 	}
 	return o, nil
 }

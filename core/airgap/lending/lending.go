@@ -13,6 +13,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -41,12 +42,30 @@ const (
 type Offer struct {
 	// Archives by their names, the newest first.
 	Archives []Offered `json:"archives"`
+	// Removed are those that are to go from all machines.
+	Removed []Taken `json:"removed,omitempty"`
 }
 
 // Offered is one archive.
 type Offered struct {
 	Name string `json:"name"`
 	Size int64  `json:"size"` // in bytes
+	Turn int    `json:"turn,omitempty"`
+}
+
+// Taken is an archive that was removed. Of what two machines say of one, the larger turn counts.
+type Taken struct {
+	Name string `json:"name"`
+	Turn int    `json:"turn"`
+}
+
+// before is what is said to a machine of a release that knows no removals: it tells two offers apart by what it reads of them.
+func (o Offer) before() Offer {
+	var out Offer
+	for _, a := range o.Archives {
+		out.Archives = append(out.Archives, Offered{Name: a.Name, Size: a.Size})
+	}
+	return out
 }
 
 // tag says whether two offers are of the same archives.
@@ -85,8 +104,20 @@ func (s *Shelf) look(ctx context.Context) {
 	var o Offer
 	for _, f := range files[:min(len(files), most)] {
 		if info, err := os.Stat(f); err == nil {
-			o.Archives = append(o.Archives, Offered{filepath.Base(f), info.Size()})
+			turn, err := airgap.Turn(s.Dir, filepath.Base(f))
+			if err != nil {
+				s.Log.WarnContext(ctx, "an archive is not shown to the other machines", "archive", f, "error", err)
+				continue
+			}
+			o.Archives = append(o.Archives, Offered{filepath.Base(f), info.Size(), turn})
 		}
+	}
+	removed, err := airgap.Removed(s.Dir)
+	if err != nil {
+		s.Log.WarnContext(ctx, "the other machines are not told which archives were removed", "folder", s.Dir, "error", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(removed)) {
+		o.Removed = append(o.Removed, Taken{name, removed[name]})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +142,7 @@ func (s *Shelf) now() (Offer, <-chan struct{}) {
 }
 
 // ServeHTTP answers GET with an Offer; with ?not=TAG when it is another one than the ETag is of, or
-// after some minutes; with ?archive=NAME with that archive, or a range of it.
+// after some minutes; with ?removals with those that were removed, too; with ?archive=NAME with that archive, or a range of it.
 func (s *Shelf) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodGet {
 		http.Error(w, "archives are read with GET", http.StatusMethodNotAllowed)
@@ -122,13 +153,19 @@ func (s *Shelf) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		s.serveArchive(w, req, name)
 		return
 	}
+	as := func(o Offer) Offer { return o }
+	if !req.URL.Query().Has("removals") {
+		as = Offer.before
+	}
 	o, changed := s.now()
+	o = as(o)
 	if req.URL.Query().Get("not") == o.tag() {
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
 		select {
 		case <-changed:
 			o, _ = s.now()
+			o = as(o)
 		case <-timer.C:
 		case <-req.Context().Done():
 			return

@@ -5,6 +5,7 @@ package lending
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -86,6 +87,10 @@ func follows(t *testing.T, dir string, allow airgap.Check, servers ...*httptest.
 			took <- filepath.Base(a.File)
 			return nil
 		},
+		Removed: func(context.Context) error {
+			took <- "removed"
+			return nil
+		},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := run.Go("follower", func() error { return f.Run(ctx) })
@@ -120,6 +125,67 @@ func TestArchivesReachTheOtherMachines(t *testing.T) {
 		a, err := airgap.Open(filepath.Join(mine, name))
 		check(t, err)
 		check(t, a.Close())
+	}
+}
+
+// What is removed on one server goes from all machines, and comes back from none; one that is loaded again does, though a machine
+// that was away still has the removal.
+func TestARemovalReachesTheOtherMachines(t *testing.T) {
+	one, two, mine := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "airgap")
+	name := kept(t, one, []byte("first"))
+	first, second := serves(t, one, plain), serves(t, two, plain)
+	took, other := follows(t, mine, anyList, first, second), follows(t, two, anyList, first)
+	wait(t, took, name)
+	wait(t, other, name)
+	check(t, airgap.Remove(one, name, 0))
+	wait(t, took, "removed")
+	wait(t, other, "removed")
+	for _, dir := range []string{one, two, mine} {
+		if files, err := airgap.Kept(dir); err != nil || len(files) > 0 {
+			t.Errorf("%s still has %q, %v", dir, files, err)
+		}
+	}
+	if again := kept(t, one, []byte("first")); again != name {
+		t.Fatalf("the same archive is %s, and was %s", again, name)
+	}
+	check(t, airgap.Want(one, name))
+	wait(t, took, name)
+	wait(t, other, name)
+	if turn, err := airgap.Turn(mine, name); err != nil || turn != 2 {
+		t.Errorf("turn %d, %v", turn, err)
+	}
+}
+
+// A machine of a release without removals tells offers apart by what it knows of them: it must not ask without end.
+func TestAMachineThatKnowsNoRemovalsWaits(t *testing.T) {
+	dir := t.TempDir()
+	shelf := &Shelf{Dir: dir, Log: slog.New(slog.DiscardHandler)}
+	gone, there := kept(t, dir, []byte("first")), kept(t, dir, []byte("second"))
+	check(t, airgap.Remove(dir, gone, 0))
+	check(t, airgap.SetTurn(dir, there, 2))
+	shelf.look(t.Context())
+	asked := func(query string) string {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		w := httptest.NewRecorder()
+		shelf.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, Path+query, nil))
+		return w.Body.String()
+	}
+	old, now := asked(""), asked("?removals")
+	if strings.Contains(old, "removed") || strings.Contains(old, "turn") || !strings.Contains(now, `"removed":[{"name":"`+gone) {
+		t.Errorf("old %s, now %s", old, now)
+	}
+	var knows struct {
+		Archives []struct {
+			Name string `json:"name"`
+			Size int64  `json:"size"`
+		} `json:"archives"`
+	}
+	check(t, json.Unmarshal([]byte(old), &knows))
+	text, err := json.Marshal(knows)
+	check(t, err)
+	if again := asked("?not=" + airgap.Digest(text)); again != "" {
+		t.Errorf("it is answered at once: %s", again)
 	}
 }
 

@@ -40,6 +40,23 @@ func (s *Store) Lacks(ctx context.Context, w Wanted) (bool, error) {
 	return w.Pinned && img.Labels()[pinned] != "pinned", nil
 }
 
+// Unpin lets an image be removed to make room, unless it is another one by now.
+func (s *Store) Unpin(ctx context.Context, name, digest string) error {
+	img, err := s.client.GetImage(ctx, name)
+	if errdefs.IsNotFound(err) || err == nil && (img.Target().Digest.String() != digest || img.Labels()[pinned] == "") {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for image %s: %w", name, err)
+	}
+	is := img.Metadata()
+	delete(is.Labels, pinned)
+	if _, err := s.client.ImageService().Update(ctx, is, "labels"); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("unpin image %s: %w", name, err)
+	}
+	return nil
+}
+
 // ImportLayout imports the images of an OCI layout that write writes as a tar file. They have full names there.
 func (s *Store) ImportLayout(ctx context.Context, pin bool, write func(io.Writer) error, progress func(string)) error {
 	r, w := io.Pipe()

@@ -9,6 +9,8 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -18,12 +20,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join"
+	"github.com/wasmplane/wasmplane/core/join/balance"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 	"github.com/wasmplane/wasmplane/core/store/etcd/snapshotfile"
@@ -188,8 +192,9 @@ func holdsStore(dir datadir.Dir) bool {
 }
 
 // Restore makes the data directory's store out of a snapshot. A store that is
-// there stays, under another name, and only with force. It says where that is.
-func Restore(o Options, file string, bump uint64, force bool) (aside string, info snapshotfile.Info, err error) {
+// there stays, under another name, and only with force. It says where that is. Of several servers
+// it is one, none of the others runs, and its store is of this one alone.
+func Restore(ctx context.Context, o Options, file string, bump uint64, force bool) (aside string, info snapshotfile.Info, err error) {
 	if len(o.Config.Store.Endpoints) > 0 {
 		return "", info, fmt.Errorf("the configuration names an external etcd: with all apiservers and members stopped, run on each member's machine `wasmplane restore %s --bump %d --member NAME --initial-cluster NAME=PEER_URL,... --member-dir DIR`, and start the member with DIR", file, bump)
 	}
@@ -207,17 +212,72 @@ func Restore(o Options, file string, bump uint64, force bool) (aside string, inf
 	if holdsStore(o.Dir) && !force {
 		return "", info, fmt.Errorf("%s holds a store already; --force puts it aside", o.Dir)
 	}
+	member, err := aloneOfSeveral(ctx, o.Dir)
+	if err != nil {
+		return "", info, err
+	}
 	next := o.Dir.Etcd() + ".restoring"
 	if err := os.RemoveAll(next); err != nil { // of a restore that was broken off
 		return "", info, err
 	}
-	if err := etcd.Restore(etcd.RestoreConfig{File: file, Dir: next, Bump: bump, Logger: o.Logger}); err != nil {
+	if err := etcd.Restore(etcd.RestoreConfig{File: file, Dir: next, Bump: bump, Logger: o.Logger, Member: member}); err != nil {
 		return "", info, errors.Join(err, os.RemoveAll(next))
 	}
 	if aside, err = putAside(o.Dir.Etcd()); err != nil {
 		return "", info, err
 	}
 	return aside, info, os.Rename(next, o.Dir.Etcd())
+}
+
+// aloneOfSeveral is how a server that keeps the store together with others is its only member, by an identity of its own;
+// nil = there were never others. It fails where one of them runs: they would go on as the cluster that was, under the same keys.
+func aloneOfSeveral(ctx context.Context, dir datadir.Dir) (*etcd.Member, error) {
+	around, err := join.ReadServer(dir.Server())
+	if errors.Is(err, join.ErrNotJoined) || err == nil && around.Address == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if running := othersRunning(ctx, dir); len(running) > 0 {
+		return nil, fmt.Errorf("servers of this cluster run, at %s: a restored store is this server's alone, and with them there would be two clusters. Stop all servers (`wasmplane stop` on each), restore on one, and have the others join it anew; to bring back some objects only, use --namespace or --object",
+			strings.Join(running, ", "))
+	}
+	m := etcd.AloneAs(around.Name, around.Address)
+	return &m, nil
+}
+
+// answersWithin is how long a server may take to say that it runs.
+const answersWithin = 3 * time.Second
+
+// othersRunning are those of the servers that this one knows that answer, with a certificate of the cluster.
+func othersRunning(ctx context.Context, dir datadir.Dir) (running []string) {
+	servers := balance.New(balance.Config{File: dir.Servers(), Log: slog.New(slog.DiscardHandler)}).Servers()
+	authority, err := os.ReadFile(filepath.Join(dir.PKI(), "ca.crt"))
+	trust := x509.NewCertPool()
+	if err != nil || !trust.AppendCertsFromPEM(authority) {
+		return nil // whoever answers is none of a cluster that this machine still has keys of
+	}
+	answers := make([]bool, len(servers))
+	var all sync.WaitGroup
+	for i, address := range servers {
+		all.Go(func() {
+			one, cancel := context.WithTimeout(ctx, answersWithin)
+			defer cancel()
+			d := tls.Dialer{Config: &tls.Config{RootCAs: trust, ServerName: join.ServerName, MinVersion: tls.VersionTLS12}}
+			conn, err := d.DialContext(one, "tcp", address)
+			if answers[i] = err == nil; err == nil {
+				_ = conn.Close() // it was only asked whether it is there
+			}
+		})
+	}
+	all.Wait()
+	for i, address := range servers {
+		if answers[i] {
+			running = append(running, address)
+		}
+	}
+	return running
 }
 
 // Survive has the server of the data directory go on without the others, which are lost

@@ -6,7 +6,11 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +18,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
@@ -25,6 +30,13 @@ func dirOf(t *testing.T) datadir.Dir {
 		t.Fatal(err)
 	}
 	return d
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestKeysComeBackAsTheyWere(t *testing.T) {
@@ -158,10 +170,10 @@ func TestAStoreThatIsThereIsPutAsideOnlyWithForce(t *testing.T) {
 	if _, err := Save(t.Context(), o, file, false, nil); err == nil || !strings.Contains(err.Error(), "--force") {
 		t.Errorf("a backup was overwritten: %v", err)
 	}
-	if _, _, err := Restore(o, file, 1000, false); err == nil || !strings.Contains(err.Error(), "--force") {
+	if _, _, err := Restore(t.Context(), o, file, 1000, false); err == nil || !strings.Contains(err.Error(), "--force") {
 		t.Errorf("a store was overwritten: %v", err)
 	}
-	aside, _, err := Restore(o, file, 1000, true)
+	aside, _, err := Restore(t.Context(), o, file, 1000, true)
 	if err != nil || !strings.HasPrefix(aside, o.Dir.Etcd()+".before-") {
 		t.Fatalf("%q, %v", aside, err)
 	}
@@ -176,7 +188,7 @@ func TestAStoreThatIsThereIsPutAsideOnlyWithForce(t *testing.T) {
 	}
 	external := Options{Config: config.Default(), Dir: o.Dir}
 	external.Config.Store.Endpoints = []string{"http://127.0.0.1:1"}
-	if _, _, err := Restore(external, file, 1000, true); err == nil || !strings.Contains(err.Error(), "--member NAME --initial-cluster") {
+	if _, _, err := Restore(t.Context(), external, file, 1000, true); err == nil || !strings.Contains(err.Error(), "--member NAME --initial-cluster") {
 		t.Errorf("an external etcd: %v", err)
 	}
 	m := etcd.Member{Name: "m1", InitialCluster: "m1=https://10.0.0.1:2380,m2=https://10.0.0.2:2380"}
@@ -186,5 +198,51 @@ func TestAStoreThatIsThereIsPutAsideOnlyWithForce(t *testing.T) {
 	}
 	if _, err := RestoreMember(external, file, dir, 1000, m); err == nil || !strings.Contains(err.Error(), "exists") {
 		t.Errorf("a member that is there: %v", err)
+	}
+}
+
+// A server of several is restored as the only one of its cluster, and never while another one runs.
+func TestAServerOfSeveralIsRestoredAlone(t *testing.T) {
+	o := Options{Config: config.Default(), Dir: dirOf(t)}
+	server, err := etcd.Start(t.Context(), etcd.ServerConfig{Dir: o.Dir.Etcd(), NoFsync: true})
+	check(t, err)
+	_, err = server.Store().Put(t.Context(), "/registry/x", []byte("v"), 0, 0)
+	check(t, errors.Join(err, server.Close()))
+	file := filepath.Join(t.TempDir(), "b.db")
+	_, err = Save(t.Context(), o, file, false, nil)
+	check(t, err)
+
+	authority, err := pki.Open(pki.Config{Dir: o.Dir.PKI()})
+	check(t, err)
+	serving, err := authority.APIServer()
+	check(t, err)
+	other := httptest.NewUnstartedServer(http.NotFoundHandler())
+	other.TLS = pki.ServerTLS(serving)
+	other.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	other.StartTLS()
+	foreign := httptest.NewUnstartedServer(http.NotFoundHandler()) // has the address of one that is gone
+	foreign.Config.ErrorLog = other.Config.ErrorLog
+	foreign.StartTLS()
+	defer foreign.Close()
+	defer other.Close()
+	around := join.Server{Name: "a", Host: "127.0.0.1", Address: "127.0.0.1:2380"}
+	check(t, around.Write(o.Dir.Server()))
+	list, err := json.Marshal([]string{other.Listener.Addr().String(), foreign.Listener.Addr().String(), "127.0.0.1:1"})
+	check(t, errors.Join(err, os.WriteFile(o.Dir.Servers(), list, 0o600)))
+
+	running := other.Listener.Addr().String()
+	if _, _, err = Restore(t.Context(), o, file, 1000, true); err == nil ||
+		!strings.Contains(err.Error(), "servers of this cluster run, at "+running+": ") {
+		t.Errorf("beside another one that runs: %v", err)
+	}
+	other.Close()
+	_, _, err = Restore(t.Context(), o, file, 1000, true)
+	check(t, err)
+	server, err = etcd.Start(t.Context(), etcd.ServerConfig{Dir: o.Dir.Etcd(), NoFsync: true})
+	check(t, err)
+	members, err := server.Members(t.Context())
+	check(t, errors.Join(err, server.Close()))
+	if len(members) != 1 || members[0].Peer != "https://127.0.0.1:2380" {
+		t.Errorf("members %+v", members)
 	}
 }

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
 
@@ -104,7 +106,8 @@ func (a *app) restore() *cobra.Command {
 		Use:   "restore FILE | restore --from-this-member",
 		Short: "Make a data directory's state out of a backup, or of the last server that is left",
 		Long: `Make the state of a data directory out of FILE, which is an etcd snapshot of this
-cluster, of another one, or of an upstream Kubernetes. The cluster must not run.
+cluster, of another one, or of an upstream Kubernetes. The cluster must not run, on none of
+its servers: this one is then its only one, and the others join anew.
 A state that is there is kept under another name, and only with --force.
 
 Resource versions move on by --bump, and everything before is marked as
@@ -162,7 +165,7 @@ directory that the member is then started with.`,
 			if survive {
 				return a.runSurvive(c, o, bump)
 			}
-			return a.runRestore(o, args[0], keys, bump, force)
+			return a.runRestore(c.Context(), o, args[0], keys, bump, force)
 		},
 	}
 	a.addStored(c, &s)
@@ -182,7 +185,7 @@ directory that the member is then started with.`,
 	return c
 }
 
-func (a *app) runRestore(o backup.Options, file, keys string, bump uint64, force bool) error {
+func (a *app) runRestore(ctx context.Context, o backup.Options, file, keys string, bump uint64, force bool) error {
 	begin := time.Now()
 	if err := os.MkdirAll(string(o.Dir), 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
@@ -195,7 +198,7 @@ func (a *app) runRestore(o backup.Options, file, keys string, bump uint64, force
 		a.printAside("keys", aside)
 	}
 	fmt.Fprintln(a.Out, "Reading", file, "through ...")
-	aside, info, err := backup.Restore(o, file, bump, force)
+	aside, info, err := backup.Restore(ctx, o, file, bump, force)
 	if err != nil {
 		return err
 	}
@@ -206,6 +209,9 @@ func (a *app) runRestore(o backup.Options, file, keys string, bump uint64, force
 		fmt.Fprintln(a.Out, "There are no keys in the data directory: new ones will be made, and kubeconfigs and tokens from before will not be accepted.")
 	}
 	fmt.Fprintf(a.Out, "Start it with: wasmplane up --data-dir %s\n", o.Dir)
+	if around, err := join.ReadServer(o.Dir.Server()); err == nil && around.Address != "" {
+		fmt.Fprintln(a.Out, "The store is this server's alone. Servers that kept it before belong to a cluster that is no more: run `wasmplane down --purge --force` on each, and have it join anew.")
+	}
 	return nil
 }
 

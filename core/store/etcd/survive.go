@@ -55,10 +55,16 @@ func Survive(ctx context.Context, c SurviveConfig) (info snapshotfile.Info, err 
 	if info, err = snapshotfile.Check(file); err != nil {
 		return info, err
 	}
+	m := AloneAs(c.Name, c.Address)
+	return info, Restore(RestoreConfig{File: file, Dir: c.To, Bump: c.Bump, Logger: c.Server.Logger, Member: &m})
+}
+
+// AloneAs is the only member of a store that begins with a snapshot, with the name and address that it has in Peers, and an identity of
+// its own.
+func AloneAs(name, address string) Member {
 	var token [16]byte
 	_, _ = rand.Read(token[:]) // it never fails
-	m := Member{Name: c.Name, InitialCluster: c.Name + "=https://" + c.Address, Token: hex.EncodeToString(token[:])}
-	return info, Restore(RestoreConfig{File: file, Dir: c.To, Bump: c.Bump, Logger: c.Server.Logger, Member: &m})
+	return Member{Name: name, InitialCluster: name + "=https://" + address, Token: hex.EncodeToString(token[:])}
 }
 
 // snapshot starts the copy as if there had never been other members, and saves it.

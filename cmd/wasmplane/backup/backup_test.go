@@ -188,7 +188,8 @@ func TestAStoreThatIsThereIsPutAsideOnlyWithForce(t *testing.T) {
 	}
 	external := Options{Config: config.Default(), Dir: o.Dir}
 	external.Config.Store.Endpoints = []string{"http://127.0.0.1:1"}
-	if _, _, err := Restore(t.Context(), external, file, 1000, true); err == nil || !strings.Contains(err.Error(), "--member NAME --initial-cluster") {
+	if _, _, err := Restore(t.Context(), external, file, 1000, true); err == nil ||
+		!strings.Contains(err.Error(), "--member NAME --initial-cluster") {
 		t.Errorf("an external etcd: %v", err)
 	}
 	m := etcd.Member{Name: "m1", InitialCluster: "m1=https://10.0.0.1:2380,m2=https://10.0.0.2:2380"}

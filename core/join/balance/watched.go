@@ -111,7 +111,8 @@ func (w *watched) judge(ctx context.Context) {
 		return
 	}
 	since = since.Round(time.Second)
-	w.of.cfg.Log.WarnContext(ctx, "a server takes connections and does not answer; another one is asked", "server", w.server, "silentFor", since)
+	w.of.cfg.Log.WarnContext(ctx, "a server takes connections and does not answer; another one is asked",
+		"server", w.server, "silentFor", since)
 	w.given.Store(&SilentError{w.server, since})
 	_ = w.Close()
 }

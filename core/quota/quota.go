@@ -78,7 +78,7 @@ func Ignored(gr schema.GroupResource) bool {
 
 // For is the measure of a resource.
 func For(gr schema.GroupResource) *Measure {
-	for _, m := range special() {
+	for _, m := range special {
 		if m.Resource == gr {
 			return m
 		}
@@ -86,9 +86,16 @@ func For(gr schema.GroupResource) *Measure {
 	return &Measure{Resource: gr, names: []corev1.ResourceName{CountName(gr)}}
 }
 
+// Updates says whether an update of a resource can change what is charged for an object.
+func Updates(gr schema.GroupResource) bool {
+	return slices.ContainsFunc(special, func(m *Measure) bool { return m.Resource == gr && m.changes != nil })
+}
+
 // special are the resources with more to measure than their number, or with
-// another name for it.
-func special() []*Measure {
+// another name for it. Nobody changes them.
+var special = measures()
+
+func measures() []*Measure {
 	out := []*Measure{pods(), services(), claims(), resourceClaims()}
 	for resource, alias := range map[string]corev1.ResourceName{
 		"configmaps": corev1.ResourceConfigMaps, "resourcequotas": corev1.ResourceQuotas,
@@ -103,7 +110,7 @@ func special() []*Measure {
 // Tracked lists what a quota that limits names measures. Names that nobody knows
 // are left out.
 func Tracked(names []corev1.ResourceName) []*Measure {
-	out := slices.DeleteFunc(special(), func(m *Measure) bool { return len(m.Names(names)) == 0 })
+	out := slices.DeleteFunc(slices.Clone(special), func(m *Measure) bool { return len(m.Names(names)) == 0 })
 	for _, n := range names {
 		gr, ok := Counted(n)
 		if ok && !Ignored(gr) && !slices.ContainsFunc(out, func(m *Measure) bool { return m.Resource == gr }) {

@@ -140,6 +140,9 @@ func (p *Plugin) charges(r *admission.Request) bool {
 	switch {
 	case r.Operation == admission.Create && r.Subresource == "":
 	case r.Operation == admission.Update && (r.Subresource == "" || r.Subresource == "resize" || r.Subresource == "status"):
+		if !quota.Updates(r.Resource.GroupResource()) { // most are never charged, and renewals of leases are most updates
+			return false
+		}
 	default:
 		return false
 	}

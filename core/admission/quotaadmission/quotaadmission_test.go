@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -82,6 +83,24 @@ func used(t *testing.T, kube *fake.Clientset, name string) int64 {
 	}
 	n := q.Status.Used["count/configmaps"]
 	return n.Value()
+}
+
+// Renewals of leases are most of what is written in a large cluster. No update of a lease is charged to any quota.
+func TestAnUpdateThatNothingIsChargedForIsNotLookedAt(t *testing.T) {
+	all := limit("q", 10, 0)
+	all.Spec.Hard["count/leases.coordination.k8s.io"] = *resource.NewQuantity(1, resource.DecimalSI)
+	p := plugin(t, fake.NewClientset(all))
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}}
+	if !p.Handles(admissiontest.Creating("leases", lease)) {
+		t.Error("the creation of a lease is not charged")
+	}
+	if p.Handles(admissiontest.Updating("leases", lease, lease)) {
+		t.Error("the update of a lease is looked at")
+	}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}}
+	if !p.Handles(admissiontest.Updating("persistentvolumeclaims", claim, claim)) {
+		t.Error("the growth of a claim is not charged")
+	}
 }
 
 // Two servers, fifty creates, room for ten.

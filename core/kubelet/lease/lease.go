@@ -107,7 +107,7 @@ func (k *Keeper) write(ctx context.Context, h *held) error {
 		}
 		h.lease = l
 	}
-	l, err := leases.Update(ctx, k.fill(h, h.lease.DeepCopy()), metav1.UpdateOptions{})
+	l, err := leases.Update(ctx, k.fill(h, h.lease), metav1.UpdateOptions{}) // the one that came back is nobody else's
 	if err != nil {
 		h.lease = nil // it changed or went: begin again from what is there
 		return fmt.Errorf("update lease: %w", err)

@@ -15,6 +15,8 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/encoding/protowire"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -242,5 +244,57 @@ func TestStrangersLeaveNoTrace(t *testing.T) {
 	}
 	if !told() {
 		t.Error("strangers have pushed out what was recorded")
+	}
+}
+
+// Leases of thousands of nodes are most of what is written, and tell nothing: they must not push out what others did
+// either. The first write of a lease, and one that fails, are told.
+func TestRenewalsLeaveNoTrace(t *testing.T) {
+	store, err := trace.NewStore(trace.StoreConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracer, shutdown := trace.NewProvider(context.WithoutCancel(t.Context()), "apiserver", store.Exporter())
+	t.Cleanup(func() { _ = shutdown(context.WithoutCancel(t.Context())) })
+	s := apiservertest.Start(t, apiservertest.Options{Server: func(c *apiserver.Config) { c.Tracer = tracer }})
+	c := kubernetes.NewForConfigOrDie(s.Config("node"))
+	namespace(t, c, "ns")
+	leases := c.CoordinationV1().Leases("ns")
+	lease, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := lease.DeepCopy()
+	told := func() string {
+		j, err := journey.Of(store, trace.Query{Kind: "Lease", Namespace: "ns", Name: "node"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var verbs []string
+		if j.Root != nil {
+			for _, step := range j.Root.Steps {
+				verbs = append(verbs, step.Attrs[string(trace.VerbKey)])
+			}
+		}
+		return strings.Join(verbs, " ")
+	}
+	if got := told(); got != "create" {
+		t.Fatalf("the creation is told as %q", got)
+	}
+	for range 3 {
+		now := metav1.NowMicro()
+		lease.Spec.RenewTime = &now
+		if lease, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := told(); got != "create" {
+		t.Errorf("a renewal is told: %s", got)
+	}
+	if _, err := leases.Update(t.Context(), first, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Fatalf("a renewal of what was renewed since: %v", err)
+	}
+	if got := told(); got != "update" {
+		t.Errorf("a renewal that failed is not told: %s", got)
 	}
 }

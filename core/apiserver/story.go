@@ -15,6 +15,7 @@ import (
 
 	"go.opentelemetry.io/otel/codes"
 	oteltrace "go.opentelemetry.io/otel/trace"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	upstreamaudit "k8s.io/apiserver/pkg/audit"
@@ -385,11 +386,12 @@ func (s *Server) recovered(w *recorder, req *http.Request) {
 }
 
 // requestSpan records a write, or a read that failed, as one span with children.
-// Reads that succeed leave no trace: there are far too many of them.
+// Reads that succeed leave no trace, nor do renewals of leases: there are far too many of them, and they would push
+// what somebody wants to see out of a store that is bounded.
 type requestSpan struct {
 	server *Server
 	info   *genericrequest.RequestInfo
-	span   oteltrace.Span // nil for reads
+	span   oteltrace.Span // nil for reads and renewals
 	begin  time.Time
 	who    user.Info
 	forgot bool
@@ -401,10 +403,15 @@ func (r *requestSpan) forget() { r.span, r.forgot = nil, true }
 
 func (s *Server) trace(ctx context.Context, info *genericrequest.RequestInfo) (context.Context, *requestSpan) {
 	r := &requestSpan{server: s, info: info, begin: s.cfg.Now()}
-	if info.IsResourceRequest && !reading(info.Verb) {
+	if info.IsResourceRequest && !reading(info.Verb) && !renewing(info) {
 		ctx, r.span = s.cfg.Tracer.Start(ctx, trace.Request, r.attributes())
 	}
 	return ctx, r
+}
+
+// renewing: a lease is written again by who holds it, every few seconds for as long as it lives.
+func renewing(info *genericrequest.RequestInfo) bool {
+	return info.Resource == "leases" && info.APIGroup == coordinationv1.GroupName && (info.Verb == "update" || info.Verb == "patch")
 }
 
 func (r *requestSpan) attributes() oteltrace.SpanStartEventOption {

@@ -74,7 +74,13 @@ func (r *Registry) Update(ctx context.Context, req *Request) (Result, error) {
 		if err := w.checkUID(uid, current); err != nil {
 			return nil, err
 		}
-		return w.Owned(ctx, current, o.DeepCopyObject()) // the next attempt begins with o again
+		mine := o
+		if o = nil; mine == nil { // another attempt: the one before has changed what it began with
+			if mine, err = w.Decode(ctx); err != nil {
+				return nil, err
+			}
+		}
+		return w.Owned(ctx, current, mine)
 	}
 	return w.run(ctx)
 }

@@ -232,6 +232,46 @@ func TestPatchRunsAgainOnConflict(t *testing.T) {
 	}
 }
 
+// An update that meets another writer begins again with what the client sent, not with what admission made of it for the
+// attempt before.
+func TestUpdateRunsAgainOnConflict(t *testing.T) {
+	w := newWorld(t)
+	maps := w.registry(t, "", "configmaps")
+	create(t, maps, "ns", `{"metadata":{"name":"cm"},"data":{"a":"1"}}`)
+	var seen []string
+	w.plugins.mutate = func(r *admission.Request) error {
+		v, err := r.Object.Versioned()
+		if err != nil {
+			return err
+		}
+		m := v.(*corev1.ConfigMap) // in place, as strategies change what they prepare
+		m.Data["a"] += "+"
+		seen = append(seen, m.Data["a"])
+		r.Object.SetVersioned(m)
+		return nil
+	}
+	w.store.beforePut = func(string) {
+		if _, err := maps.Patch(t.Context(), patch("ns", "cm", types.MergePatchType, `{"metadata":{"labels":{"b":"2"}}}`)); err != nil {
+			t.Errorf("the other writer: %v", err)
+		}
+	}
+	result, err := maps.Update(t.Context(), request("ns", "cm", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"cm"},"data":{"a":"3"}}`,
+		&metav1.UpdateOptions{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := result.Object.Versioned()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := v.(*corev1.ConfigMap).Data["a"]; got != "3+" {
+		t.Errorf("stored %s", got)
+	}
+	if want := "3+ 1+ 3+"; strings.Join(seen, " ") != want {
+		t.Errorf("admission made %v, expected %s", seen, want)
+	}
+}
+
 // What a mutator leaves is defaulted by nobody but the chain, validated by the
 // strategy, and what a validator sees is what is stored.
 func TestAdmissionOnCreate(t *testing.T) {

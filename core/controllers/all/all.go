@@ -14,8 +14,19 @@ import (
 	"sync"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
@@ -294,18 +305,40 @@ func (b *builder) shutdownEvents() {
 	}
 }
 
-// sharedInformers are those that controllers keep anyway, for the garbage collector.
+// kept are the resources that controllers follow anyway, by group. The collector follows them by the same informers: each
+// object is decoded and kept once, not its metadata once more.
+var kept = map[schema.GroupVersion][]string{
+	corev1.SchemeGroupVersion: {
+		"endpoints", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "replicationcontrollers",
+		"resourcequotas", "serviceaccounts", "services",
+	},
+	admissionregistrationv1.SchemeGroupVersion: {"validatingadmissionpolicies"},
+	appsv1.SchemeGroupVersion:                  {"controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets"},
+	autoscalingv2.SchemeGroupVersion:           {"horizontalpodautoscalers"},
+	batchv1.SchemeGroupVersion:                 {"cronjobs", "jobs"},
+	certificatesv1.SchemeGroupVersion:          {"certificatesigningrequests"},
+	coordinationv1.SchemeGroupVersion:          {"leases"},
+	discoveryv1.SchemeGroupVersion:             {"endpointslices"},
+	networkingv1.SchemeGroupVersion:            {"ipaddresses", "servicecidrs"},
+	policyv1.SchemeGroupVersion:                {"poddisruptionbudgets"},
+	rbacv1.SchemeGroupVersion:                  {"clusterroles"},
+	resourcev1.SchemeGroupVersion:              {"resourceclaims", "resourceclaimtemplates", "resourceslices"},
+	storagev1.SchemeGroupVersion:               {"csidrivers", "storageclasses", "volumeattachments", "volumeattributesclasses"},
+}
+
+// sharedInformers are those of kept, for the garbage collector.
 // They are asked for here, before the factory starts.
-func (b *builder) sharedInformers() func(schema.GroupVersionResource) cache.SharedInformer {
-	core, apps := b.factory.Core().V1(), b.factory.Apps().V1()
-	shared := map[schema.GroupVersionResource]cache.SharedInformer{
-		corev1.SchemeGroupVersion.WithResource("pods"):                   core.Pods().Informer(),
-		corev1.SchemeGroupVersion.WithResource("nodes"):                  core.Nodes().Informer(),
-		corev1.SchemeGroupVersion.WithResource("namespaces"):             core.Namespaces().Informer(),
-		corev1.SchemeGroupVersion.WithResource("serviceaccounts"):        core.ServiceAccounts().Informer(),
-		corev1.SchemeGroupVersion.WithResource("replicationcontrollers"): core.ReplicationControllers().Informer(),
-		appsv1.SchemeGroupVersion.WithResource("replicasets"):            apps.ReplicaSets().Informer(),
-		appsv1.SchemeGroupVersion.WithResource("deployments"):            apps.Deployments().Informer(),
+func (b *builder) sharedInformers() (func(schema.GroupVersionResource) cache.SharedInformer, error) {
+	shared := map[schema.GroupVersionResource]cache.SharedInformer{}
+	for version, resources := range kept {
+		for _, resource := range resources {
+			r := version.WithResource(resource)
+			informer, err := b.factory.ForResource(r)
+			if err != nil {
+				return nil, fmt.Errorf("an informer of %s: %w", r.GroupResource(), err)
+			}
+			shared[r] = informer.Informer()
+		}
 	}
-	return func(r schema.GroupVersionResource) cache.SharedInformer { return shared[r] }
+	return func(r schema.GroupVersionResource) cache.SharedInformer { return shared[r] }, nil
 }

@@ -46,3 +46,41 @@ func TestControllersDeclareWhatTheyListenTo(t *testing.T) {
 		t.Errorf("%d controllers", len(got))
 	}
 }
+
+// TestTheCollectorFollowsWhatOthersFollowAnyway: each object is kept and decoded once for all controllers, and no kind is
+// kept whole for the collector alone, which needs its metadata only.
+func TestTheCollectorFollowsWhatOthersFollowAnyway(t *testing.T) {
+	const collector = "garbage-collector-controller"
+	nowhere := func(string) (*client.Set, error) { return client.New(&rest.Config{Host: "https://invalid.invalid"}) }
+	declarations, err := Declared(t.Context(), Config{Clients: nowhere, Controllers: []string{"*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own []schema.GroupResource
+	others := map[schema.GroupResource]string{}
+	for _, d := range declarations {
+		if d.Name == collector {
+			own = d.Informers
+			continue
+		}
+		for _, r := range d.Informers {
+			others[r] = d.Name
+		}
+	}
+	for _, r := range own {
+		if others[r] == "" {
+			t.Errorf("%s is kept whole for the collector alone", r)
+		}
+	}
+	for _, r := range []string{
+		"podcertificaterequests.certificates.k8s.io", "storageversionmigrations.storagemigration.k8s.io",
+		"devicetaintrules.resource.k8s.io",
+	} { // not served in every cluster: an informer of them would ask in vain for ever
+		delete(others, schema.ParseGroupResource(r))
+	}
+	for r, name := range others {
+		if !slices.Contains(own, r) {
+			t.Errorf("%s is kept for %s, and its metadata once more for the collector", r, name)
+		}
+	}
+}

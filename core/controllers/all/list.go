@@ -169,7 +169,11 @@ func list() []entry {
 		{
 			name: "garbage-collector-controller", account: "generic-garbage-collector", workers: 20,
 			build: func(b *builder, e built) (runner, error) {
-				return garbage.New(e.Env, e.workers, garbage.Config{Metadata: e.clients.Metadata, Shared: b.sharedInformers()})
+				shared, err := b.sharedInformers()
+				if err != nil {
+					return nil, err
+				}
+				return garbage.New(e.Env, e.workers, garbage.Config{Metadata: e.clients.Metadata, Shared: shared})
 			},
 		},
 		{

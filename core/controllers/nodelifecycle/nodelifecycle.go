@@ -25,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -99,7 +98,7 @@ func New(env controllers.Env, workers int, cfg Config) (*Controller, error) {
 	if err := controllers.IndexByNode(pods); err != nil {
 		return nil, fmt.Errorf("node-lifecycle-controller: indexing pods by node: %w", err)
 	}
-	leases := coordinationinformers.NewLeaseInformer(env.Reader, corev1.NamespaceNodeLease, 0, cache.Indexers{})
+	leases := env.Informers.Coordination().V1().Leases().Informer() // the garbage collector follows all leases anyway
 	nodes := env.Informers.Core().V1().Nodes()
 	c := &Controller{
 		cfg: cfg, client: env.Client, recorder: env.Recorder("node-controller"),
@@ -107,9 +106,8 @@ func New(env controllers.Env, workers int, cfg Config) (*Controller, error) {
 		life: map[string]*life{}, nextFrom: map[string]time.Time{},
 	}
 	c.loop = controllers.NewLoop(env, "node-lifecycle-controller", workers, c.reconcile)
-	c.loop.Own(leases)
 	c.loop.Watch(leases, controllers.Changes(func(_, current metav1.Object) {
-		if lease, ok := current.(*coordinationv1.Lease); ok {
+		if lease, ok := current.(*coordinationv1.Lease); ok && lease.Namespace == corev1.NamespaceNodeLease {
 			c.renewal(lease)
 		}
 	}))

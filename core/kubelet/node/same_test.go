@@ -31,7 +31,8 @@ func TestAStatusIsComparedOncePerStateOfItsNode(t *testing.T) {
 		t.Error("what is the same is taken for another")
 	}
 	before := status()
-	if whole, again := testing.AllocsPerRun(50, func() { same(&have.Status, before) }), testing.AllocsPerRun(50, func() { r.same(have, before) }); again > whole/2 {
+	whole := testing.AllocsPerRun(50, func() { same(&have.Status, before) })
+	if again := testing.AllocsPerRun(50, func() { r.same(have, before) }); again > whole/2 {
 		t.Errorf("a comparison allocates %.0f times, and again %.0f", whole, again)
 	}
 	changed := status()

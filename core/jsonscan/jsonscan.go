@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package jsonscan finds its way in JSON text without decoding it: where a member
-// of an object is, how deep the text nests, how long its lists are. It is for places
+// of an object is, how deep the text nests, how many values it has, how long its lists are. It is for places
 // where decoding would cost more than the rest of an answer: cutting an object's
 // metadata out of its encoding, which is ten times as fast as encoding it again, and
 // refusing a body that nests too deep, or a patch that would move too much, before a
@@ -80,6 +80,26 @@ func Deeper(data []byte, levels int) bool {
 		}
 	}
 	return false
+}
+
+// Commas is how many commas stand between values: one less than there are members or entries, for each object and list.
+func Commas(data []byte) (n int) {
+	quoted := false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case quoted:
+			if c == '\\' {
+				i++
+			} else if c == '"' {
+				quoted = false
+			}
+		case c == '"':
+			quoted = true
+		case c == ',':
+			n++
+		}
+	}
+	return n
 }
 
 // LongestList is the number of entries of the longest list in a JSON object or list,

@@ -93,3 +93,11 @@ func TestLongestList(t *testing.T) {
 		}
 	}
 }
+
+func TestCommas(t *testing.T) {
+	for text, want := range map[string]int{``: 0, `[1,2,[3,4]]`: 3, `{"a,b":1,"c":"\\",",d":"\",\""}`: 2, `{"a":"b,`: 0} {
+		if got := Commas([]byte(text)); got != want {
+			t.Errorf("%s: %d commas, want %d", text, got, want)
+		}
+	}
+}

@@ -147,6 +147,19 @@ func moreHostiles(n int) []hostile {
 			what: "entries of nothing by a merge patch", method: http.MethodPatch, path: "/api/v1/namespaces/default/pods/patched", media: "application/merge-patch+json",
 			body: `{"spec":{"ephemeralContainers":[` + strings.Repeat("{},", 1040*n) + `{}]}}`,
 		}, objectOf("", "v1", "pods", "Pod", "patched", `"spec":{"containers":[{"name":"c","image":"x"}]}`)),
+		after(hostile{
+			what: "merge patch: a list of numbers", method: http.MethodPatch, path: "/api/v1/namespaces/default/configmaps/numbers", media: "application/merge-patch+json",
+			body: `{"x":[` + strings.Repeat("1,", 1550*n) + `1]}`,
+		}, objectOf("", "v1", "configmaps", "ConfigMap", "numbers", `"data":{}`)),
+		{
+			what: "apply: many lists of variables", method: http.MethodPatch, path: "/api/v1/namespaces/default/pods/lists?fieldManager=a", media: applied,
+			body: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"lists"},"spec":{"containers":[` +
+				list(min(n, 100), `{"name":"c%d","image":"x","env":[`+strings.ReplaceAll(list(n, `{"name":"e%d"}`), "%", "%%")+`]}`) + `]}}`,
+		},
+		{
+			what: "apply: YAML of keys", method: http.MethodPatch, path: "/api/v1/namespaces/default/configmaps/ykeys?fieldManager=a", media: applied,
+			body: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ykeys}\nx: {" + list(250*n, "k%d: 1") + "}",
+		},
 		{
 			what: "entries of nothing by an apply", method: http.MethodPatch, path: "/api/v1/namespaces/default/pods/applied?fieldManager=a", media: applied,
 			body: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"applied"},"spec":{"tolerations":[` + strings.Repeat("{},", 1040*n) + `{}]}}`,

@@ -31,7 +31,7 @@ func (s *Shape) JSON(data []byte) error {
 
 // YAML refuses an object in YAML that would take more than Max. What cannot be read is left to who decodes it.
 func (s *Shape) YAML(data []byte) error {
-	if s.fits(len(data)/shortest) && !bytes.ContainsRune(data, '*') { // an alias is as short as an entry, and unfolds
+	if s.fits(separators(data)) && !bytes.ContainsRune(data, '*') { // an alias is as short as an entry, and unfolds
 		return nil
 	}
 	if converted, err := yaml.YAMLToJSON(data); err == nil {
@@ -40,7 +40,18 @@ func (s *Shape) YAML(data []byte) error {
 	return nil
 }
 
-// text is JSON that is being counted.
+// separators is how many characters of a YAML text may begin an entry: more than there are entries, as texts have them too.
+func separators(data []byte) (n int) {
+	for _, c := range data {
+		switch c {
+		case ',', '[', '{', '\n', '-', ':', '?':
+			n++
+		}
+	}
+	return n
+}
+
+// textOf is JSON that is being counted.
 type textOf struct {
 	count
 	data []byte

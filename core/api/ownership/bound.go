@@ -18,6 +18,10 @@ import (
 // variables, which fit into a body of a MiB, take twenty.
 const MaxSiblings = 20_000
 
+// MaxEntries is how many entries all lists of an object may have together: each is a path of its own in the sets, and 100,000
+// environment variables in a hundred containers take two seconds.
+const MaxEntries = 50_000
+
 // MaxManagers is how many entries managed fields may have, each of which is read and
 // compared with others: 15,000, which a client may send, take twenty seconds.
 const MaxManagers = 1000
@@ -52,19 +56,20 @@ func (b bound) UpdateNoErrors(live, next runtime.Object, manager string) runtime
 func (b bound) Apply(live, applied runtime.Object, manager string, force bool) (runtime.Object, error) {
 	if !within(live, applied) {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
-			"the object cannot be applied: one of its lists or maps has more than %d members, or its managed fields have more than %d entries or %d bytes; create, update or patch it instead", MaxSiblings, MaxManagers, MaxFieldBytes))
+			"the object cannot be applied: one of its lists or maps has more than %d members, or all lists together %d entries, or its managed fields "+
+				"have more than %d entries or %d bytes; create, update or patch it instead", MaxSiblings, MaxEntries, MaxManagers, MaxFieldBytes))
 	}
 	return b.Upstream.Apply(live, applied, manager, force)
 }
 
-// within says whether the squares of the sizes of all lists and maps of the objects stay within the bound.
+// within says whether the squares of the sizes of all lists and maps of the objects, and the entries of their lists, stay within the bounds.
 func within(objects ...runtime.Object) bool {
-	left := int64(MaxSiblings * MaxSiblings)
+	left := &budget{squares: MaxSiblings * MaxSiblings, entries: MaxEntries}
 	for _, o := range objects {
 		if o == nil {
 			continue
 		}
-		if !few(o) || !spend(reflect.ValueOf(o), &left) {
+		if !few(o) || !spend(reflect.ValueOf(o), left) {
 			return false
 		}
 	}
@@ -88,9 +93,12 @@ func few(o runtime.Object) bool {
 
 var timeType = reflect.TypeFor[time.Time]()
 
-// spend takes the squares of the sizes of what is in v from left, and says whether it
+// budget is what is left of the bounds.
+type budget struct{ squares, entries int64 }
+
+// spend takes the squares of the sizes of what is in v from left, and the entries of lists, and says whether it
 // sufficed.
-func spend(v reflect.Value, left *int64) bool {
+func spend(v reflect.Value, left *budget) bool {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
 		return v.IsNil() || spend(v.Elem(), left)
@@ -107,7 +115,7 @@ func spend(v reflect.Value, left *int64) bool {
 		if v.Type().Elem().Kind() == reflect.Uint8 {
 			return true
 		}
-		if !pay(v.Len(), left) {
+		if left.entries -= int64(v.Len()); !pay(v.Len(), left) {
 			return false
 		}
 		for i := range v.Len() {
@@ -132,9 +140,9 @@ func spend(v reflect.Value, left *int64) bool {
 	return true
 }
 
-func pay(n int, left *int64) bool {
-	*left -= int64(n) * int64(n)
-	return *left >= 0
+func pay(n int, left *budget) bool {
+	left.squares -= int64(n) * int64(n)
+	return left.squares >= 0 && left.entries >= 0
 }
 
 func simple(k reflect.Kind) bool {

@@ -49,6 +49,13 @@ func TestManagedFieldsAreBoundedByTheSquare(t *testing.T) {
 		}
 		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"a": []any{map[string]any{"b": list}}}}}
 	}
+	spread := func(n int) *corev1.Pod { // over a hundred lists, whose squares are small
+		p := &corev1.Pod{}
+		for range 100 {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Env: make([]corev1.EnvVar, n/100-1)})
+		}
+		return p
+	}
 	bytes := &corev1.Secret{Data: map[string][]byte{"a": make([]byte, 10*MaxSiblings)}}
 	managers := func(n int) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ManagedFields: make([]metav1.ManagedFieldsEntry, n)}}
@@ -66,6 +73,8 @@ func TestManagedFieldsAreBoundedByTheSquare(t *testing.T) {
 	}{
 		"a list in a list":        {env(MaxSiblings - 1), 1},
 		"one that is too long":    {env(MaxSiblings + 1), 0},
+		"lists":                   {spread(MaxEntries - 100), 1},
+		"lists of too much":       {spread(MaxEntries + 100), 0},
 		"keys":                    {keys(MaxSiblings - 1), 1},
 		"too many keys":           {keys(MaxSiblings + 1), 0},
 		"a custom resource":       {custom(MaxSiblings - 1), 1},

@@ -42,3 +42,22 @@ func TestNestingIsBoundedByTheSquare(t *testing.T) {
 		}
 	}
 }
+
+// TestValuesOfAPatchAreBounded: each becomes a node that is taken apart, wherever it goes.
+func TestValuesOfAPatchAreBounded(t *testing.T) {
+	list := func(n int) string { return "[" + strings.Repeat("1,", n) + `"a,b"]` }
+	for _, c := range []struct {
+		kind         types.PatchType
+		before, tail string
+	}{
+		{types.MergePatchType, `{"x":`, `}`},
+		{types.JSONPatchType, `[{"op":"add","path":"/x","value":`, `}]`},
+	} {
+		for n, fits := range map[int]bool{700_000: true, 800_000: false} {
+			_, _, err := patch.Patch{Type: c.kind, Body: []byte(c.before + list(n) + c.tail)}.Apply([]byte(`{}`))
+			if fits && err != nil || !fits && !apierrors.IsRequestEntityTooLargeError(err) {
+				t.Errorf("%s of %d values: %v", c.kind, n, err)
+			}
+		}
+	}
+}

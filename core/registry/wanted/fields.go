@@ -133,6 +133,11 @@ func (b *Body) applyWith(ctx context.Context, fm ownership.Upstream, was runtime
 	if err := objectmeta.Bound(b.groupKind(), patch, current); err != nil { // before the field manager compares its entries
 		return nil, err
 	}
+	if c, ok := b.Codec.(bounding); ok {
+		if err := c.BoundTree(patch.Object); err != nil {
+			return nil, err
+		}
+	}
 	if err := ended.Check(ctx); err != nil {
 		return nil, err
 	}

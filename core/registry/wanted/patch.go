@@ -3,9 +3,7 @@
 package wanted
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
@@ -170,17 +167,7 @@ func (b *Body) bound() error {
 	switch b.PatchType {
 	case types.MergePatchType, types.StrategicMergePatchType:
 		return c.Bound(b.Data, object.JSON)
-	case types.ApplyYAMLPatchType:
-		if bytes.HasPrefix(bytes.TrimSpace(b.Data), []byte("{")) && json.Valid(b.Data) {
-			return c.Bound(b.Data, object.JSON)
-		}
-		return c.Bound(b.Data, object.YAML)
-	case types.ApplyCBORPatchType:
-		tree := map[string]any{}
-		if cbor.Unmarshal(b.Data, &tree) == nil { // else the apply says what is wrong with it
-			return c.BoundTree(tree)
-		}
-	default: // what comes of a JSON patch is decoded, and looked at then
+	default: // an apply is looked at as a tree, and what comes of a JSON patch when it is decoded
 	}
 	return nil
 }

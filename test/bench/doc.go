@@ -17,5 +17,6 @@
 //	                         (see package profiled); its figures are not to be quoted
 //	WASMPLANE_BENCH_HEAPS    a directory: keep the profiles of the heap and of the goroutines
 //	                         that Reconcilers takes at rest
+//	WASMPLANE_BENCH_CLASS    runc, wasm or wasm-only: the only row of Wasm
 //	HOSTILE                  a text: HostileRequests sends only the shapes whose names contain it
 package bench

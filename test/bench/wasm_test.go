@@ -35,6 +35,9 @@ import (
 // wasmPodsVariable says how many pods of class wasm-only run at the same time in BenchmarkWasm; of the others at most mostHeavy.
 const wasmPodsVariable = "WASMPLANE_BENCH_PODS"
 
+// wasmClassVariable names the only row that is measured: runc, wasm or wasm-only.
+const wasmClassVariable = "WASMPLANE_BENCH_CLASS"
+
 // mostHeavy is how many pods run at the same time that have processes of their own beside the container's.
 const mostHeavy = 100
 
@@ -110,6 +113,9 @@ func measureWasm(tb testing.TB, one, many int) *report {
 		{"module, class wasm-only", "wasm-only", "wasm-only", registry + "/idle:1", "20 ms, 4 times the first's pods a second, 2 MB", many},
 	}
 	for _, k := range kinds {
+		if only := os.Getenv(wasmClassVariable); only != "" && only != k.unit {
+			continue
+		}
 		many := k.many
 		pods.pod = func(name string) *corev1.Pod {
 			p := hello(name)

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 	"go.uber.org/goleak"
@@ -66,6 +67,9 @@ func TestRender(t *testing.T) {
 	}
 	if run["enable_criu"] != false {
 		t.Errorf("containers may be written to files though the node makes no checkpoints: %v", run)
+	}
+	if period, err := time.ParseDuration(run["stats_collect_period"].(string)); err != nil || period < 10*time.Second {
+		t.Errorf("the cgroups of all containers are read every %s, %v", period, err)
 	}
 	same, err := cfg.render(odd + "/bin/x")
 	if err != nil || hash(same) != hash(data) {

@@ -74,6 +74,7 @@ func TestImpersonation(t *testing.T) {
 	}{
 		{"mallory", `User "mallory" cannot impersonate-on:user-info:create resource "selfsubjectreviews" in API group "authentication.k8s.io" at the cluster scope`, rest.ImpersonationConfig{UserName: "admin"}},
 		{"admin", `User "admin" cannot impersonate resource "groups" in API group "" at the cluster scope`, rest.ImpersonationConfig{UserName: "bob", Groups: []string{"system:masters"}}},
+		{"admin", `User "admin" cannot impersonate resource "groups" in API group "" at the cluster scope`, rest.ImpersonationConfig{UserName: "bob", Groups: []string{"devs", "system:masters"}}},
 	} {
 		if _, err := whoami(test.asker, test.as); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s as %+v: got %v", test.asker, test.as, err)

@@ -134,6 +134,8 @@ func TestDefinitionsAreBoundedBeforeTheyAreCompiled(t *testing.T) {
 			return apiextensions.JSONSchemaProps{XValidations: one.XValidations, Properties: map[string]apiextensions.JSONSchemaProps{"a": s}}
 		}), "and at most 500000 are read"},
 		"paths":           {fields, "are 505101, each counted"},
+		"schemas":         {properties(30_000, apiextensions.JSONSchemaProps{Type: "string"}), "has 30001 schemas"},
+		"wide":            {properties(29_999, apiextensions.JSONSchemaProps{Type: "string"}), ""},
 		"as people write": {properties(200, withRule), ""},
 	} {
 		crd := definition(tc.schema)

@@ -25,6 +25,10 @@ const (
 	// MaxTypes is how many schemas are made types of CEL: for each schema with rules, all that are
 	// in it, as often as its rules are compiled. A rule that names a field (fieldPath) reads them once more.
 	MaxTypes = 500_000
+	// MaxSchemas is how many schemas a definition has, each field's, list's and map's counted: each is a struct of half a
+	// kilobyte in four versions, and a third of a second of a processor for 10,000 in each write. Those of a MiB that people use have
+	// descriptions, and some 10,000.
+	MaxSchemas = 30_000
 )
 
 // Strategy is what upstream has for CustomResourceDefinitions.
@@ -61,19 +65,22 @@ func same(o, old runtime.Object) bool {
 
 func checkDefinition(spec *apiextensions.CustomResourceDefinitionSpec) field.ErrorList {
 	w := &work{}
-	patterns := 0
+	patterns, schemas := 0, 0
 	if spec.Validation != nil {
-		w.schema(spec.Validation.OpenAPIV3Schema, 1)
+		schemas += w.schema(spec.Validation.OpenAPIV3Schema, 1)
 		patterns += patterncost.Of(spec.Validation.OpenAPIV3Schema).Total()
 	}
 	for i := range spec.Versions {
 		if v := &spec.Versions[i]; v.Schema != nil {
-			w.schema(v.Schema.OpenAPIV3Schema, 1)
+			schemas += w.schema(v.Schema.OpenAPIV3Schema, 1)
 			patterns += patterncost.Of(v.Schema.OpenAPIV3Schema).Total()
 		}
 	}
 	why := ""
 	switch {
+	case schemas > MaxSchemas:
+		why = fmt.Sprintf("the definition has %d schemas in all its versions, those of fields, lists and maps counted, and at most %d may be in one "+
+			"definition; leave fields out of it by x-kubernetes-preserve-unknown-fields", schemas, MaxSchemas)
 	case patterns > patterncost.MaxSize || patterns < 0: // more than a number can be
 		why = fmt.Sprintf("the patterns of the definition have a size of %d, where {1,100} counts a hundred times, and all of one definition "+
 			"may have %d", patterns, patterncost.MaxSize)

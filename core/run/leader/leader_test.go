@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 )
 
 // TestTwoProcessesNeverWorkAtOnce: the second leads when the first has given up,
@@ -213,6 +214,34 @@ func TestAFollowerIsTold(t *testing.T) {
 			if id != "two" {
 				t.Errorf("%s follows", id)
 			}
+		}
+	})
+}
+
+// Who has just come marks the lease that it waits for. A leader that leaves in that moment gives it up all the same.
+func TestAMarkDoesNotKeepALeaseFromItsRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const late = 10 * time.Millisecond
+		s := &stored{}
+		e := Election{
+			Client: &way{store: s, late: late}, Namespace: "kube-system", Name: "test", Identity: "one", Logger: slog.New(slog.DiscardHandler),
+		}
+		leads := e.acquire(t.Context(), newPace(e))
+		time.AfterFunc(5*late/2, func() { // between what the leader reads and what it writes
+			is, err := s.get()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			metav1.SetMetaDataAnnotation(&is.ObjectMeta, mark, "now")
+			if _, err := s.put(is); err != nil {
+				t.Error(err)
+			}
+		})
+		leads.release(t.Context())
+		is, err := s.get()
+		if err != nil || ptr.Deref(is.Spec.HolderIdentity, "") != "" || is.Annotations[mark] == "" {
+			t.Errorf("%+v, %v: a successor would wait until the lease ends", is, err)
 		}
 	})
 }

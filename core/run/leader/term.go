@@ -156,15 +156,25 @@ func (t *term) release(ctx context.Context) {
 	t.end()
 	ctx, cancel := context.WithTimeout(ctx, trusted(t.pace.long))
 	defer cancel()
-	is, err := t.leases().Get(ctx, t.Name, metav1.GetOptions{})
-	if err == nil && ptr.Deref(is.Spec.HolderIdentity, "") == t.Identity {
-		now := metav1.NowMicro()
-		is.Spec.HolderIdentity, is.Spec.LeaseDurationSeconds = ptr.To(""), ptr.To(int32(1))
-		is.Spec.RenewTime, is.Spec.AcquireTime = &now, &now
-		_, err = t.leases().Update(ctx, is, metav1.UpdateOptions{})
+	err := t.giveUp(ctx)
+	for apierrors.IsConflict(err) && ctx.Err() == nil { // who waits has marked it meanwhile, as each does that has just come
+		err = t.giveUp(ctx)
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Logger.WarnContext(ctx, "the lease could not be released; a successor waits until it ends", "lease", t.Namespace+"/"+t.Name, "error",
 			err)
 	}
+}
+
+// giveUp has the lease be nobody's, if it is this process's.
+func (t *term) giveUp(ctx context.Context) error {
+	is, err := t.leases().Get(ctx, t.Name, metav1.GetOptions{})
+	if err != nil || ptr.Deref(is.Spec.HolderIdentity, "") != t.Identity {
+		return err
+	}
+	now := metav1.NowMicro()
+	is.Spec.HolderIdentity, is.Spec.LeaseDurationSeconds = ptr.To(""), ptr.To(int32(1))
+	is.Spec.RenewTime, is.Spec.AcquireTime = &now, &now
+	_, err = t.leases().Update(ctx, is, metav1.UpdateOptions{})
+	return err
 }

@@ -83,6 +83,7 @@ var dialers = map[string]string{
 	"cmd/wasmplane/localsocket/localsocket.go": "to the socket of this machine's cluster",
 	"cmd/wasmplane/members/members.go":         "the API of the user's own cluster: does it answer where it says that it is",
 	"cmd/wasmplane/members/servers.go":         "to the other servers of this machine's own cluster, whose certificates are checked",
+	"cmd/wasmplane/backup/backup.go":           "to the other servers of this machine's own cluster, whose certificates are checked, and nothing is sent",
 	"cmd/wasmplane/backup/place/bucket.go":     "where the configuration of the machine's operator says: the bucket of backups",
 	"cmd/wasmplane/carry/origin.go":            "is a command's: to the registries of images that its user names",
 	"cmd/wasmplane/supervisor/notify.go":       "to the socket of the service manager that started this process",

@@ -4,6 +4,7 @@ package wanted
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -167,7 +168,11 @@ func (b *Body) bound() error {
 	switch b.PatchType {
 	case types.MergePatchType, types.StrategicMergePatchType:
 		return c.Bound(b.Data, object.JSON)
-	default: // an apply is looked at as a tree, and what comes of a JSON patch when it is decoded
+	case types.ApplyYAMLPatchType:
+		if json.Valid(b.Data) {
+			return c.Bound(b.Data, object.JSON)
+		}
+	default: // an apply is looked at as a tree once more, and what comes of a JSON patch when it is decoded
 	}
 	return nil
 }

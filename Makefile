@@ -164,8 +164,8 @@ e2e-node: ## Run upstream's end-to-end tests of nodes (test/e2e_node) against ou
 	$(MAKE) conformance SUITE=node
 
 .PHONY: bench-scheduler
-bench-scheduler: build ## Measure the scheduler beside upstream's, creation to binding (ROWS=plain NODES=1000: 3 minutes; all: hours).
-	ROWS='$(ROWS)' NODES='$(NODES)' SIDES='$(SIDES)' test/bench/schedulers/run.sh '$(KUBERNETES_VERSION)'
+bench-scheduler: build ## Measure the scheduler beside upstream's, creation to binding (ROWS=plain NODES=1000: 3 minutes; all: hours; SCALE=0.1: smaller).
+	ROWS='$(ROWS)' NODES='$(NODES)' SCALE='$(SCALE)' SIDES='$(SIDES)' test/bench/schedulers/run.sh '$(KUBERNETES_VERSION)'
 
 .PHONY: bench-api
 bench-api: build ## Measure the API beside upstream's kube-apiserver, which is built (20 minutes, the first time) outside of this folder. BENCH_SCALE=0.1: smaller.

@@ -20,5 +20,6 @@
 //	ETCD_BIN            etcd, in the version that ours has inside
 //	ROWS                a pattern of the names of rows (default all)
 //	NODES               rows with more nodes are not run (default all)
+//	SCALE               a part of each row's objects, such as 0.1; what it prints is no row of upstream's then
 //	SIDES               a pattern of the names of sides (default all)
 package schedulers

@@ -3,15 +3,24 @@
 package schedulers
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"text/template"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
 
@@ -22,6 +31,9 @@ type row struct {
 	ops    []op
 	nodes  int
 	reason string // why it is not run; "" = it is
+	// gates of upstream's scheduler that are not as they are by default, as its flag has them.
+	gates  []string
+	params map[string]any // of templates
 }
 
 // suite is a test case of a performance-config.yaml; what has no place here is named as the
@@ -58,10 +70,31 @@ type op struct {
 	UniqueLabel *struct {
 		LabelKey string `json:"labelKey"`
 	} `json:"uniqueNodeLabelStrategy"`
+	TemplateParams map[string]any `json:"templateParams"`
+	// Of createAny: one object, or as many as are counted.
+	TemplatePath string `json:"templatePath"`
+	// Of createPodSets: the same step for each namespace.
+	NamespacePrefix string `json:"namespacePrefix"`
+	Each            *op    `json:"createPodsOp"`
+	// Of churn: the objects of templates are made, or made and removed by turns, so often.
+	Mode           string   `json:"mode"`
+	Number         int      `json:"number"`
+	TemplatePaths  []string `json:"templatePaths"`
+	IntervalMillis int      `json:"intervalMilliseconds"`
+	// Of deletePods.
+	PodsPerSecond int `json:"deletePodsPerSecond"`
+	// Of barrier: pods need not have nodes yet.
+	Stage string `json:"stageRequirement"`
 }
 
-// byDefault are gates of upstream's that are on anyway.
-var byDefault = map[string]bool{"NodeInclusionPolicyInPodTopologySpread": true}
+// byDefault are gates of upstream's as they are anyway.
+var byDefault = map[string]bool{
+	"DRAExtendedResource": true, "DynamicResourceAllocation": true, "NodeDeclaredFeatures": true,
+	"NodeInclusionPolicyInPodTopologySpread": true, "SchedulerAsyncAPICalls": false, "SchedulerAsyncPreemption": true,
+}
+
+// itsOwn are gates that concern nobody but upstream's scheduler: how it does what it does. Ours has one way.
+var itsOwn = map[string]bool{"SchedulerAsyncAPICalls": true, "SchedulerAsyncPreemption": true}
 
 // rows reads ours and upstream's, those that have a threshold.
 func rows(tb testing.TB) (all []row) {
@@ -107,11 +140,21 @@ func read(tb testing.TB, file, dir, prefix string) (all []row) {
 				continue
 			}
 			r := row{name: prefix + s.Name + "/" + w.Name, dir: dir}
-			for gates, on := range map[string]map[string]bool{"feature gates": s.FeatureGates, "feature gates of its own": w.FeatureGates} {
-				if maps.DeleteFunc(on, func(gate string, on bool) bool { return byDefault[gate] && on }); len(on) > 0 {
-					r.reason = fmt.Sprintf("it sets %s: %v", gates, on)
+			gates := maps.Clone(s.FeatureGates)
+			if gates == nil {
+				gates = map[string]bool{}
+			}
+			maps.Copy(gates, w.FeatureGates)
+			for gate, on := range gates {
+				switch usual, known := byDefault[gate]; {
+				case known && usual == on:
+				case itsOwn[gate]:
+					r.gates = append(r.gates, fmt.Sprintf("%s=%t", gate, on))
+				default:
+					r.not("it sets the feature gate %s=%t", gate, on)
 				}
 			}
+			slices.Sort(r.gates)
 			r.read(s, w.Params)
 			all = append(all, r)
 		}
@@ -121,6 +164,7 @@ func read(tb testing.TB, file, dir, prefix string) (all []row) {
 
 // read the steps, with the workload's parameters in them.
 func (r *row) read(s suite, params map[string]any) {
+	r.params = params
 	for _, raw := range s.WorkloadTemplate {
 		text, err := yaml.Marshal(raw)
 		if err != nil {
@@ -132,30 +176,78 @@ func (r *row) read(s suite, params map[string]any) {
 			r.not("%s asks for what is not done here: %v", raw["opcode"], err)
 			continue
 		}
-		if o.CountParam != "" {
-			n, ok := params[strings.TrimPrefix(o.CountParam, "$")].(float64)
-			if !ok {
-				r.not("%s: the parameter %s is no number", o.Opcode, o.CountParam)
-			}
-			o.Count = int(n)
-		}
-		switch o.Opcode {
-		case "createNodes":
-			r.nodes += o.Count
-			r.template(o.NodeTemplatePath, &corev1.Node{})
-		case "createPods":
-			if o.PodTemplatePath == "" {
-				o.PodTemplatePath = s.DefaultPodTemplatePath
-			}
-			r.template(o.PodTemplatePath, &corev1.Pod{})
-		case "createNamespaces":
-			r.template(o.NSTemplatePath, &corev1.Namespace{})
-		case "barrier":
-		default:
-			r.not("%s is not done here", o.Opcode)
-		}
+		r.step(&o, s.DefaultPodTemplatePath)
 		r.ops = append(r.ops, o)
 	}
+}
+
+// step checks and completes a step.
+func (r *row) step(o *op, podTemplate string) {
+	counted := o.CountParam != ""
+	if counted {
+		n, ok := r.params[strings.TrimPrefix(o.CountParam, "$")].(float64)
+		if !ok {
+			r.not("%s: the parameter %s is no number", o.Opcode, o.CountParam)
+		}
+		o.Count = int(n)
+	}
+	switch o.Opcode {
+	case "createNodes":
+		r.nodes += o.Count
+		r.template(o.NodeTemplatePath, o, 0, &corev1.Node{})
+	case "createPods":
+		if o.PodTemplatePath == "" {
+			o.PodTemplatePath = cmp.Or(podTemplate, "../templates/pod-default.yaml") // upstream's own pod is that one
+		}
+		r.template(o.PodTemplatePath, o, 0, &corev1.Pod{})
+	case "createPodSets":
+		if o.Each == nil {
+			r.not("createPodSets says nothing of its pods")
+			return
+		}
+		r.step(o.Each, podTemplate)
+	case "createNamespaces":
+		r.template(o.NSTemplatePath, o, 0, &corev1.Namespace{})
+	case "createAny":
+		if !counted && o.Count == 0 {
+			o.Count = 1
+		}
+		if _, err := r.object(o.TemplatePath, o, 0); err != nil {
+			r.not("%v", err)
+		}
+	case "churn":
+		for _, path := range o.TemplatePaths {
+			if _, err := r.object(path, o, 0); err != nil {
+				r.not("%v", err)
+			}
+		}
+	case "barrier", "deletePods":
+	default:
+		r.not("%s is not done here", o.Opcode)
+	}
+}
+
+// scaled is the row with a part of its objects, at least one of each.
+func (r row) scaled(by float64) row {
+	ops := slices.Clone(r.ops)
+	r.ops, r.nodes = ops, 0
+	for i := range ops {
+		if ops[i].Opcode == "createNamespaces" && ops[i].CountParam == "" { // others name them
+			continue
+		}
+		if ops[i].Count > 0 {
+			ops[i].Count = max(int(float64(ops[i].Count)*by), 1)
+		}
+		if each := ops[i].Each; each != nil {
+			one := *each
+			one.Count = max(int(float64(one.Count)*by), 1)
+			ops[i].Each = &one
+		}
+		if ops[i].Opcode == "createNodes" {
+			r.nodes += ops[i].Count
+		}
+	}
+	return r
 }
 
 // not run, for the first reason that is found.
@@ -166,15 +258,94 @@ func (r *row) not(format string, args ...any) {
 }
 
 // template reads an object that is made many times; "" = nothing.
-func (r *row) template(path string, into any) {
+func (r *row) template(path string, o *op, index int, into any) {
 	if path == "" {
 		return
 	}
-	data, err := os.ReadFile(filepath.Join(r.dir, path))
+	data, err := r.text(path, o, index)
 	if err == nil {
 		err = yaml.UnmarshalStrict(data, into)
 	}
 	if err != nil {
-		r.not("%s is no plain template: %v", filepath.Base(path), err)
+		r.not("%s is no template of a %T: %v", filepath.Base(path), into, err)
 	}
+}
+
+// numbered: each of the objects of a template is another one.
+func (r *row) numbered(path string) bool {
+	if path == "" {
+		return false
+	}
+	data, err := os.ReadFile(filepath.Join(r.dir, path))
+	return err == nil && strings.Contains(string(data), ".Index")
+}
+
+// object is the index-th one of any of the kinds that are known here.
+func (r *row) object(path string, o *op, index int) (runtime.Object, error) {
+	data, err := r.text(path, o, index)
+	if err != nil {
+		return nil, err
+	}
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(data, &kind); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	var into runtime.Object
+	switch kind.Kind {
+	case "Pod":
+		into = &corev1.Pod{}
+	case "Node":
+		into = &corev1.Node{}
+	case "Service":
+		into = &corev1.Service{}
+	case "DeviceClass":
+		into = &resourcev1.DeviceClass{}
+	case "ResourceSlice":
+		into = &resourcev1.ResourceSlice{}
+	default:
+		return nil, fmt.Errorf("%s is a %s, which is not made here", filepath.Base(path), kind.Kind)
+	}
+	if err := yaml.UnmarshalStrict(data, into); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // of the client's version
+	return into, nil
+}
+
+// text of a template with its parameters, which may be those of the row, or "$name|else".
+func (r *row) text(path string, o *op, index int) ([]byte, error) {
+	data, err := os.ReadFile(filepath.Join(r.dir, path))
+	if err != nil || !strings.Contains(string(data), "{{") {
+		return data, err
+	}
+	values := map[string]any{"Index": index, "Count": o.Count}
+	for name, v := range o.TemplateParams {
+		if text, ok := v.(string); ok && strings.HasPrefix(text, "$") {
+			param, otherwise, _ := strings.Cut(text[1:], "|")
+			var there bool
+			if v, there = r.params[param]; !there {
+				v = otherwise
+			}
+		}
+		values[name] = v
+	}
+	functions := template.FuncMap{"Int": integer, "Mod": func(a, b any) int { return integer(a) % max(integer(b), 1) }}
+	t, err := template.New(path).Funcs(functions).Parse(string(data))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	var out bytes.Buffer
+	if err := t.Execute(&out, values); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return out.Bytes(), nil
+}
+
+// integer of a parameter.
+func integer(v any) int {
+	n, err := strconv.ParseFloat(fmt.Sprint(v), 64)
+	if err != nil {
+		return 0
+	}
+	return int(n)
 }

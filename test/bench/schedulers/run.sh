@@ -3,7 +3,7 @@
 # Builds upstream's binaries from their published modules into a cache outside of
 # the repository, and compares the schedulers.
 # Usage: test/bench/schedulers/run.sh KUBERNETES_VERSION
-# ROWS is a pattern of the rows' names, NODES the most nodes, SIDES those that take part.
+# ROWS is a pattern of the rows' names, NODES the most nodes, SCALE a part of each row's objects, SIDES those that take part.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 version=${1:?KUBERNETES_VERSION, such as v1.37.1}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +38,9 @@ type runner struct {
 	client *kubernetes.Clientset
 	nodes  []string
 	pods   bound
+	beside sync.WaitGroup // what goes on beside the steps
+	// classes of priority that were made, by name.
+	classes sync.Map
 }
 
 // figures of the part of a row that is measured.
@@ -121,6 +125,7 @@ func run(tb testing.TB, side *sides.Side, r row) (f figures, err error) {
 	defer func() {
 		cancel()
 		<-leases
+		u.beside.Wait()
 		inf.Shutdown()
 	}()
 	nodes := make(chan []string, 1)
@@ -130,7 +135,7 @@ func run(tb testing.TB, side *sides.Side, r row) (f figures, err error) {
 	}()
 	for i, o := range r.ops {
 		stepCtx, end := context.WithTimeout(ctx, longestRow)
-		err := u.step(stepCtx, i, o, &f)
+		err := u.step(ctx, stepCtx, i, o, &f)
 		end()
 		if err != nil {
 			return f, fmt.Errorf("%s: %w", o.Opcode, err)
@@ -146,21 +151,40 @@ func run(tb testing.TB, side *sides.Side, r row) (f figures, err error) {
 	return f, nil
 }
 
-func (u *runner) step(ctx context.Context, i int, o op, f *figures) error {
+// step does one step; what goes on beside the others ends with the row.
+func (u *runner) step(row, ctx context.Context, i int, o op, f *figures) error {
 	switch o.Opcode {
 	case "createNodes":
 		return u.makeNodes(ctx, o)
 	case "createNamespaces":
 		for n := range o.Count {
 			var shape corev1.Namespace
-			u.row.template(o.NSTemplatePath, &shape)
+			u.row.template(o.NSTemplatePath, &o, n, &shape)
 			if err := u.namespace(ctx, fmt.Sprintf("%s-%d", o.Prefix, n), shape.Labels); err != nil {
 				return err
 			}
 		}
 	case "createPods":
 		return u.makePods(ctx, i, o, f)
+	case "createPodSets":
+		for n := range o.Count {
+			each := *o.Each
+			each.Namespace, each.SkipWait = fmt.Sprintf("%s-%d", o.NamespacePrefix, n), true
+			if err := u.makePods(ctx, i, each, f); err != nil {
+				return err
+			}
+		}
+		return u.pods.await(ctx, fmt.Sprint("step", i), o.Count*o.Each.Count)
+	case "createAny":
+		return u.makeAny(ctx, o)
+	case "churn":
+		return u.churn(row, ctx, o)
+	case "deletePods":
+		return u.deletePods(row, o)
 	case "barrier":
+		if o.Stage == "Attempted" { // they were made, and the scheduler is told of them
+			return nil
+		}
 		for step, made := range u.made() {
 			if err := u.pods.await(ctx, step, made); err != nil {
 				return err
@@ -174,7 +198,7 @@ func (u *runner) step(ctx context.Context, i int, o op, f *figures) error {
 func (u *runner) made() map[string]int {
 	out := map[string]int{}
 	for i, o := range u.row.ops {
-		if o.Opcode == "createPods" && o.Count > 0 {
+		if o.Opcode == "createPods" && o.Count > 0 && !o.SkipWait {
 			out[fmt.Sprint("step", i)] = o.Count
 		}
 	}
@@ -214,13 +238,24 @@ func (u *runner) makeNodes(ctx context.Context, o op) error {
 	}}
 	if o.NodeTemplatePath != "" {
 		shape = corev1.Node{}
-		u.row.template(o.NodeTemplatePath, &shape)
+		u.row.template(o.NodeTemplatePath, &o, 0, &shape)
 	}
-	first := len(u.nodes)
-	for i := range o.Count {
-		u.nodes = append(u.nodes, fmt.Sprintf("node-%05d", first+i))
+	shapes := make([]*corev1.Node, o.Count)
+	first, numbered := len(u.nodes), u.row.numbered(o.NodeTemplatePath)
+	for i := range shapes {
+		shapes[i] = &shape
+		if numbered {
+			shapes[i] = &corev1.Node{}
+			u.row.template(o.NodeTemplatePath, &o, i, shapes[i])
+		}
+		name := shapes[i].Name // others of the row may refer to it
+		if name == "" {
+			name = fmt.Sprintf("node-%05d", first+i)
+		}
+		u.nodes = append(u.nodes, name)
 	}
 	return each(ctx, o.Count, func(ctx context.Context, i int) error {
+		shape := shapes[i]
 		n := shape.DeepCopy()
 		n.GenerateName, n.Name = "", u.nodes[first+i]
 		n.Labels = map[string]string{corev1.LabelHostname: n.Name}
@@ -288,6 +323,13 @@ func (u *runner) renew(ctx context.Context, come <-chan []string) {
 	}
 }
 
+// namespaced: a step before makes the namespace.
+func (u *runner) namespaced(name string) bool {
+	return slices.ContainsFunc(u.row.ops, func(o op) bool {
+		return o.Opcode == "createNamespaces" && o.Prefix != "" && strings.HasPrefix(name, o.Prefix+"-")
+	})
+}
+
 // namespace makes one in which pods can be made: no controller makes its service account.
 func (u *runner) namespace(ctx context.Context, name string, labels map[string]string) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
@@ -307,16 +349,26 @@ func (u *runner) makePods(ctx context.Context, i int, o op, f *figures) error {
 	step, namespace := fmt.Sprint("step", i), o.Namespace
 	if namespace == "" {
 		namespace = step
+	}
+	if !u.namespaced(namespace) {
 		if err := u.namespace(ctx, namespace, nil); err != nil {
 			return err
 		}
 	}
 	var shape corev1.Pod
-	u.row.template(o.PodTemplatePath, &shape)
+	u.row.template(o.PodTemplatePath, &o, 0, &shape)
+	numbered := u.row.numbered(o.PodTemplatePath)
+	if err := u.important(ctx, &shape); err != nil {
+		return err
+	}
 	began, before := time.Now(), u.side.CPU(u.tb)
 	err := each(ctx, o.Count, func(ctx context.Context, i int) error {
 		p := shape.DeepCopy()
-		p.GenerateName, p.Name = "", fmt.Sprintf("%s-%d", step, i)
+		if numbered {
+			p = &corev1.Pod{}
+			u.row.template(o.PodTemplatePath, &o, i, p)
+		}
+		p.GenerateName, p.Name = "", fmt.Sprintf("%s-%s-%d", step, namespace, i)
 		_, err := u.client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
 		return err
 	})

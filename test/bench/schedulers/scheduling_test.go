@@ -29,25 +29,25 @@ func quantity(text string) *resource.Quantity {
 // contestant is one side of the comparison.
 type contestant struct {
 	name  string
-	start func(testing.TB) (side *sides.Side, metrics string)
+	start func(tb testing.TB, gates []string) (side *sides.Side, metrics string)
 }
 
 func contestants() []contestant {
 	return []contestant{
-		{"wasmplane", func(tb testing.TB) (*sides.Side, string) {
+		{"wasmplane", func(tb testing.TB, _ []string) (*sides.Side, string) {
 			tb.Helper()
 			s := sides.Ours(tb)
 			return s, s.Schedule(tb, false)
 		}},
-		{"kube-scheduler on wasmplane", func(tb testing.TB) (*sides.Side, string) {
+		{"kube-scheduler on wasmplane", func(tb testing.TB, gates []string) (*sides.Side, string) {
 			tb.Helper()
 			s := sides.Ours(tb)
-			return s, s.Schedule(tb, true)
+			return s, s.Schedule(tb, true, gates...)
 		}},
-		{"upstream", func(tb testing.TB) (*sides.Side, string) {
+		{"upstream", func(tb testing.TB, gates []string) (*sides.Side, string) {
 			tb.Helper()
 			s := sides.Theirs(tb, "--authorization-mode", "RBAC")
-			return s, s.Schedule(tb, true)
+			return s, s.Schedule(tb, true, gates...)
 		}},
 	}
 }
@@ -65,9 +65,19 @@ func BenchmarkScheduling(b *testing.B) {
 			b.Fatalf("NODES=%s is no number", text)
 		}
 	}
+	scale := 1.0
+	if text := os.Getenv("SCALE"); text != "" {
+		var err error
+		if scale, err = strconv.ParseFloat(text, 64); err != nil || scale <= 0 || scale > 1 {
+			b.Fatalf("SCALE=%s is no number of 0 to 1", text)
+		}
+	}
 	for _, r := range rows(b) {
 		if !names.MatchString(r.name) {
 			continue
+		}
+		if scale < 1 {
+			r = r.scaled(scale)
 		}
 		if r.nodes > most {
 			r.not("it has %d nodes, and NODES=%d", r.nodes, most)
@@ -101,7 +111,7 @@ func pattern(tb testing.TB, variable string) *regexp.Regexp {
 
 func measure(b *testing.B, c contestant, r row) {
 	b.Helper()
-	side, metrics := c.start(b)
+	side, metrics := c.start(b, r.gates)
 	f, err := run(b, side, r)
 	if err != nil {
 		b.Errorf("%s: %v", c.name, err)
@@ -175,7 +185,7 @@ func TestSmallRow(t *testing.T) {
 		for i := range r.ops {
 			r.ops[i].Count = min(r.ops[i].Count, 5)
 		}
-		side, metrics := contestants()[0].start(t)
+		side, metrics := contestants()[0].start(t, nil)
 		f, err := run(t, side, r)
 		if err != nil {
 			t.Fatal(err)
@@ -217,7 +227,7 @@ func TestUpstreamsRowsAreRead(t *testing.T) {
 		not = append(not, r.name+": "+r.reason)
 	}
 	t.Logf("%d rows are run, not: \n%s", run, strings.Join(not, "\n"))
-	if run < 15 || run+len(not) < 50 {
+	if run < 45 || run+len(not) < 55 {
 		t.Errorf("%d rows are run and %d are not", run, len(not))
 	}
 }

@@ -138,8 +138,8 @@ func (s *Side) bindAdmins(tb testing.TB) {
 }
 
 // Schedule starts a scheduler beside the server, ours or upstream's, that may send as many
-// requests as it likes. It answers where the scheduler serves its metrics.
-func (s *Side) Schedule(tb testing.TB, upstreams bool) string {
+// requests as it likes; gates are for upstream's alone. It answers where the scheduler serves its metrics.
+func (s *Side) Schedule(tb testing.TB, upstreams bool, gates ...string) string {
 	tb.Helper()
 	dir, port := tb.TempDir(), freePort(tb)
 	bin, file := harness.Binary(tb), filepath.Join(dir, "scheduler.yaml")
@@ -154,6 +154,9 @@ func (s *Side) Schedule(tb testing.TB, upstreams bool) string {
 		args = []string{
 			"--config", file, "--bind-address", "127.0.0.1", "--secure-port", port, "--authentication-kubeconfig", s.Kubeconfig,
 			"--authorization-kubeconfig", s.Kubeconfig,
+		}
+		if len(gates) > 0 {
+			args = append(args, "--feature-gates", strings.Join(gates, ","))
 		}
 	}
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {

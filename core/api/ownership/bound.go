@@ -62,7 +62,8 @@ func (b bound) Apply(live, applied runtime.Object, manager string, force bool) (
 	return b.Upstream.Apply(live, applied, manager, force)
 }
 
-// within says whether the squares of the sizes of all lists and maps of the objects, and the entries of their lists, stay within the bounds.
+// within says whether the squares of the sizes of all lists and maps of the objects, and the entries of their lists, stay
+// within the bounds.
 func within(objects ...runtime.Object) bool {
 	left := &budget{squares: MaxSiblings * MaxSiblings, entries: MaxEntries}
 	for _, o := range objects {

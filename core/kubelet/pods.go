@@ -43,6 +43,7 @@ func (k *Kubelet) run(ctx context.Context, p *corev1.Pod) {
 	if w != nil {
 		k.mu.Unlock()
 		k.cfg.Volumes.Update(p)
+		k.room.Changed(p)
 		w.send(pod.Updated{Pod: p})
 		return
 	}

@@ -25,6 +25,7 @@ func (w *worker) grant(p *corev1.Pod) pod.Done {
 		return pod.Done{Err: err}
 	}
 	if why := fit.Infeasible(p, node); why != "" {
+		w.room.GiveUp(p.UID)
 		return w.hold(p, corev1.PodReasonInfeasible, why)
 	}
 	if v := w.room.Resize(p, node); v.Refused {

@@ -5,8 +5,10 @@ package kubelet_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -107,4 +109,69 @@ func TestAPodGrowsBeforeItsContainersAndShrinksAfterThem(t *testing.T) {
 func cores(n string) corev1.ResourceRequirements {
 	l := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n), corev1.ResourceMemory: resource.MustParse("64Mi")}
 	return corev1.ResourceRequirements{Requests: l, Limits: l}
+}
+
+// Room that comes free is for the pod of the highest priority that waits for it, though another has waited longer, and for that one when
+// the first takes back what it asked for.
+func TestRoomIsForWhoComesFirst(t *testing.T) {
+	for name, takesBack := range map[string]bool{"waits": false, "takes it back": true} {
+		t.Run(name, func(t *testing.T) { roomComesFree(t, takesBack) })
+	}
+}
+
+func roomComesFree(t *testing.T, takesBack bool) {
+	w := newWorld(t)
+	w.start()
+	w.node("n1", w.engine(), func(c *kubelet.Config) { c.Delays.RetryMax = 20 * time.Millisecond })
+	n, err := w.client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := func(percent int64) corev1.ResourceRequirements {
+		return cores(resource.NewMilliQuantity(n.Status.Allocatable.Cpu().MilliValue()*percent/100, resource.DecimalSI).String())
+	}
+	for name, percent := range map[string]int64{"large": 70, "first": 5, "second": 5} {
+		w.create("n1", name, func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources = share(percent)
+			if name == "first" {
+				p.Spec.Priority = new(int32(1000))
+			}
+		})
+		w.until(name, "running", running)
+	}
+	asks := func(name string, percent int64) {
+		t.Helper()
+		p, err := w.client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Generation++
+		p.Spec.Containers[0].Resources = share(percent)
+		if _, err := w.client.CoreV1().Pods("default").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pending := func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending })
+	}
+	for _, name := range []string{"second", "first"} {
+		asks(name, 60)
+		w.until(name, "deferred", pending)
+	}
+	gets, stays := "first", "second"
+	if takesBack {
+		gets, stays = stays, gets
+		asks("first", 5)
+		w.until("first", "no longer deferred", func(p *corev1.Pod) bool { return !pending(p) })
+	}
+	w.remove("large")
+	has := func(percent int64) func(*corev1.Pod) bool {
+		want := share(percent).Limits[corev1.ResourceCPU]
+		return func(p *corev1.Pod) bool {
+			r := p.Status.ContainerStatuses[0].Resources
+			return r != nil && r.Limits.Cpu().Cmp(want) == 0
+		}
+	}
+	w.until(gets, "resized", has(60))
+	w.until(stays, "as it was", has(5))
 }

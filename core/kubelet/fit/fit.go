@@ -43,6 +43,8 @@ type Room struct {
 
 	mu       sync.Mutex
 	admitted map[types.UID]*corev1.Pod
+	// waiting are pods that were refused more than they have, as they ask for it.
+	waiting map[types.UID]waiter
 }
 
 // PortReserved is the reason of a refusal of a host port that is the node's own.
@@ -52,7 +54,7 @@ const PortReserved = "HostPortReserved"
 // node as host ports, at whatever address.
 func NewRoom(reservedTCP, reservedUDP []int32) *Room {
 	reserved := map[corev1.Protocol][]int32{corev1.ProtocolTCP: reservedTCP, corev1.ProtocolUDP: reservedUDP}
-	return &Room{reserved: reserved, admitted: map[types.UID]*corev1.Pod{}}
+	return &Room{reserved: reserved, admitted: map[types.UID]*corev1.Pod{}, waiting: map[types.UID]waiter{}}
 }
 
 func refuse(reason, format string, args ...any) Verdict {
@@ -114,17 +116,6 @@ func Infeasible(p *corev1.Pod, node *corev1.Node) string {
 	return ""
 }
 
-// Resize changes the place of a pod that asks for other resources, if the node has them.
-func (r *Room) Resize(p *corev1.Pod, node *corev1.Node) Verdict {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	v := r.fits(p, node)
-	if !v.Refused {
-		r.admitted[p.UID] = p
-	}
-	return v
-}
-
 // Keep gives a pod its place without checks: it runs here already.
 func (r *Room) Keep(p *corev1.Pod) {
 	r.mu.Lock()
@@ -137,6 +128,7 @@ func (r *Room) Release(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.admitted, uid)
+	delete(r.waiting, uid)
 }
 
 // Pods that have a place.

@@ -82,7 +82,12 @@ func (c *cluster) start(ctx context.Context, images string) error {
 		return err
 	}
 	log := filepath.Join(filepath.Dir(c.dir), "wasmplane.out")
-	c.server, err = startPart(ctx, "wasmplane up", log, c.wasmplane, "up", "--data-dir", c.dir, "--config", config, "--listen", listen)
+	// Tests look on the node for a process of this name, by `pidof`.
+	program, err := c.link(ctx, filepath.Dir(c.dir), "kubelet")
+	if err != nil {
+		return err
+	}
+	c.server, err = startPart(ctx, "wasmplane up", log, program, "up", "--data-dir", c.dir, "--config", config, "--listen", listen)
 	if err != nil {
 		return err
 	}
@@ -200,10 +205,10 @@ func leftovers(name, dir string) error {
 	return nil
 }
 
-// kubectl leaves the program under that name, for tests that run it.
-func (c *cluster) kubectl(ctx context.Context, dir string) (string, error) {
-	file := filepath.Join(dir, "kubectl")
-	// A program and no script: a test copies it into a pod. A copy where the two are on different disks.
+// link leaves the program in dir under another name.
+func (c *cluster) link(ctx context.Context, dir, name string) (string, error) {
+	file := filepath.Join(dir, name)
+	// No script: a test copies kubectl into a pod. A copy where the two are on different disks.
 	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}

@@ -142,7 +142,7 @@ func (j *job) withCluster(ctx context.Context, work func(context.Context, *clust
 		}
 	}
 	j.suite.Kubeconfig = c.kubeconfig()
-	if j.suite.Kubectl, err = c.kubectl(ctx, j.o.cache); err != nil {
+	if j.suite.Kubectl, err = c.link(ctx, j.o.cache, "kubectl"); err != nil {
 		return err
 	}
 	h := health{ready: c.nodesReady, every: 15 * time.Second, patience: 3 * time.Minute}

@@ -85,7 +85,7 @@ func (s *Scheduler) pod(old, now k8sruntime.Object) {
 		s.gangs.SetPod(p)
 		s.queue.Remove(p.UID)
 		s.unpromise(p.UID)
-		s.cache.SetPod(p)
+		s.happened(s.cache.SetPod(p), p.Spec.NodeName)
 		if p.DeletionTimestamp != nil {
 			s.removals.Seen(p.UID)
 		}

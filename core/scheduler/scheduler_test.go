@@ -202,6 +202,36 @@ func TestRoomThatAPodLeavesIsUsed(t *testing.T) {
 	c.await("b", bound)
 }
 
+// Room that a pod gives back without ending is used as soon as its node has taken note of it, and not before.
+func TestRoomThatAPodGivesBackIsUsed(t *testing.T) {
+	c := start(t)
+	c.node("n", "2")
+	c.create(pod("a", "2"))
+	a := c.await("a", bound)
+	changed := func(asks, has string) {
+		t.Helper()
+		list := func(cpu string) corev1.ResourceList {
+			return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		}
+		a = a.DeepCopy()
+		a.Generation++
+		a.Spec.Containers[0].Resources.Requests = list(asks)
+		a.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name: a.Spec.Containers[0].Name, AllocatedResources: list(has), Resources: &corev1.ResourceRequirements{Requests: list(has)},
+		}}
+		var err error
+		if a, err = c.client.CoreV1().Pods("default").Update(t.Context(), a, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changed("2", "2")
+	changed("1", "2")
+	c.create(pod("b", "1"))
+	c.await("b", refused)
+	changed("1", "1")
+	c.await("b", bound)
+}
+
 // A label that a running pod gets lets those in that look for it, at once.
 func TestALabelThatARunningPodGetsHelps(t *testing.T) {
 	c := start(t)

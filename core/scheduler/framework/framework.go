@@ -469,6 +469,7 @@ const (
 	Unreserved                       // a pod was not bound after all: what plugins had reserved for it is free
 	NodeFeaturesChanged              // what a node declares that its kubelet can do
 	NodeRemoved                      // a node was deleted; with PodRemoved where pods were on it, as they count no more
+	PodShrank                        // a bound pod asks for less, and its node has taken note of it
 	AnyEvent            ClusterEvent = 1<<32 - 1
 )
 

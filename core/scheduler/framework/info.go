@@ -45,6 +45,19 @@ func (p *PodInfo) Changed(now *corev1.Pod) *PodInfo {
 	return info
 }
 
+// ShrinksTo says whether there is less of anything in now.
+func (r *Resources) ShrinksTo(now *Resources) bool {
+	if now.MilliCPU < r.MilliCPU || now.Memory < r.Memory || now.EphemeralStorage < r.EphemeralStorage {
+		return true
+	}
+	for name, n := range r.Scalar {
+		if now.Scalar[name] < n {
+			return true
+		}
+	}
+	return false
+}
+
 // asksBySpec says whether nothing in a pod's status counts among its requests.
 func asksBySpec(p *corev1.Pod) bool {
 	return len(p.Status.ContainerStatuses) == 0 && len(p.Status.InitContainerStatuses) == 0 &&

@@ -47,8 +47,8 @@ func (Fit) Name() string { return "NodeResourcesFit" }
 
 // Hints implements framework.Hints.
 func (Fit) Hints() framework.ClusterEvent {
-	return framework.NodeAdded | framework.NodeAllocatableGrew | framework.PodRemoved | framework.PodChanged |
-		framework.DeviceClassChanged
+	return framework.NodeAdded | framework.NodeAllocatableGrew | framework.PodRemoved | framework.PodShrank |
+		framework.PodChanged | framework.DeviceClassChanged
 }
 
 // Filter implements framework.Filter.

@@ -124,17 +124,21 @@ func (c *Cache) RemoveNode(name string) framework.ClusterEvent {
 }
 
 // SetPod records a bound pod as the API has it; it confirms an assumed one.
-func (c *Cache) SetPod(p *corev1.Pod) {
+func (c *Cache) SetPod(p *corev1.Pod) (e framework.ClusterEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var info *framework.PodInfo
 	if was, known := c.pods[p.UID]; known {
 		info = was.info.Changed(p)
+		if was.info.Requests.ShrinksTo(&info.Requests) {
+			e = framework.PodShrank
+		}
 	} else {
 		info = framework.NewPodInfo(p)
 	}
 	c.drop(p.UID)
 	c.add(&entry{info: info, node: p.Spec.NodeName})
+	return e
 }
 
 // Node is a node as it is now; nil where there is none of that name.

@@ -411,6 +411,7 @@ var eventNames = []struct {
 	{framework.NodeRemoved, "NodeDelete"},
 	{framework.PodBound, "AssignedPodAdd"},
 	{framework.PodRemoved, "AssignedPodDelete"},
+	{framework.PodShrank, "AssignedPodUpdatePodScaleDown"},
 	{framework.PodChanged, "AssignedPodUpdate"},
 	{framework.VolumesChanged, "PvcUpdate"},
 	{framework.DevicesChanged, "ResourceClaimUpdate"},

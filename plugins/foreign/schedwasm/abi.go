@@ -241,7 +241,7 @@ func terminated(b []byte) []string {
 
 // resources are kinds whose events may help, by the names that guests write.
 var resources = map[string]framework.ClusterEvent{
-	"Pod": framework.PodRemoved | framework.PodBound | framework.PodChanged,
+	"Pod": framework.PodRemoved | framework.PodBound | framework.PodShrank | framework.PodChanged,
 	"Node": framework.NodeAdded | framework.NodeRemoved | framework.NodeAllocatableGrew |
 		framework.NodeLabelsChanged | framework.NodeTaintsChanged,
 	"PersistentVolume":            framework.VolumesChanged,

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
@@ -110,9 +111,19 @@ func (registry) Signatures(context.Context, string, hostfn.ImageAccess) (string,
 	return imageDigest, []sign.Signature{{Payload: payload, Signature: s}}, err
 }
 
+// Signed is by everybody, and says by whom.
+func (registry) Signed(_ context.Context, _ string, _ hostfn.ImageAccess, by []hostfn.Identity, notes map[string]string) (string, error) {
+	type identity struct{ Issuer, Subject, Prefix string } // as it is, not as errors name it
+	var plain []identity
+	for _, id := range by {
+		plain = append(plain, identity(id))
+	}
+	return fmt.Sprint("sha256:", plain, " ", notes), nil
+}
+
 func functions(tb testing.TB) *hostfn.Functions {
 	tb.Helper()
-	f := hostfn.New(hostfn.Backend{Objects: cluster{}, Access: cluster{}, Images: registry{}})
+	f := hostfn.New(hostfn.Backend{Objects: cluster{}, Access: cluster{}, Images: registry{}, Signers: registry{}})
 	tb.Cleanup(f.Close)
 	return f
 }
@@ -250,7 +261,13 @@ var hostCalls = []struct{ name, call, grant, want, refused string }{
 	{"config", `{namespace: oci, operation: v1/oci_manifest_config, payload: "example.com/a:1"}`, "capabilities: [oci/*]", `{"config":{"os":"linux"},"digest":"sha256:1","manifest":{"schemaVersion":2}}`, "the capability oci/v1/oci_manifest_config is missing"},
 	{"signature", `{namespace: oci, operation: v2/verify, payload: {type: SigstorePubKeyVerify, image: "example.com/a:1", pub_keys: [KEY]}}`, "capabilities: [oci/v2/verify]", `{"digest":"sha256:1","is_trusted":true}`, "the capability oci/v2/verify is missing"},
 	{"signature by another key", `{namespace: oci, operation: v1/verify, payload: {image: "example.com/a:1", pub_keys: [OTHER]}}`, "capabilities: ['*']", `error: signature of example.com/a:1: none counts`, "the capability oci/v1/verify is missing"},
-	{"signature without a key", `{namespace: oci, operation: v2/verify, payload: {type: SigstoreKeylessVerify, image: "example.com/a:1"}}`, "capabilities: ['*']", `cannot be checked here: only those by public keys`, "the capability oci/v2/verify is missing"},
+	{"signature without a key", `{namespace: oci, operation: v2/verify, payload: {type: SigstoreKeylessVerify, image: "example.com/a:1", keyless: [{issuer: i, subject: s}], annotations: {a: b}}}`, "capabilities: ['*']", `{"digest":"sha256:[{i s }] map[a:b]","is_trusted":true}`, "the capability oci/v2/verify is missing"},
+	{"signature by the begin of a name", `{namespace: oci, operation: v2/verify, payload: {type: SigstoreKeylessPrefixVerify, image: "example.com/a:1", keyless_prefix: [{issuer: i, url_prefix: "https://a/b"}]}}`, "capabilities: ['*']", `{"digest":"sha256:[{i  https://a/b/}] map[]","is_trusted":true}`, "the capability oci/v2/verify is missing"},
+	{"signature by GitHub's actions", `{namespace: oci, operation: v2/verify, payload: {type: SigstoreGithubActionsVerify, image: "example.com/a:1", owner: o, repo: r}}`, "capabilities: ['*']", `{"digest":"sha256:[{https://token.actions.githubusercontent.com  https://github.com/o/r/}] map[]","is_trusted":true}`, "the capability oci/v2/verify is missing"},
+	{"signature by any repository's actions", `{namespace: oci, operation: v1/verify, payload: {image: "example.com/a:1", owner: o}}`, "capabilities: ['*']", `{"digest":"sha256:[{https://token.actions.githubusercontent.com  https://github.com/o/}] map[]","is_trusted":true}`, "the capability oci/v1/verify is missing"},
+	{"signature by a path at GitHub", `{namespace: oci, operation: v2/verify, payload: {image: "example.com/a:1", owner: o, repo: ../p}}`, "capabilities: ['*']", `error: the owner and the repository at GitHub are names`, "the capability oci/v2/verify is missing"},
+	{"signature by nobody's name", `{namespace: oci, operation: v2/verify, payload: {image: "example.com/a:1", keyless: [{issuer: i}]}}`, "capabilities: ['*']", `error: signer 1: an issuer and a subject are needed`, "the capability oci/v2/verify is missing"},
+	{"signature by a certificate", `{namespace: oci, operation: v2/verify, payload: {type: SigstoreCertificateVerify, image: "example.com/a:1"}}`, "capabilities: ['*']", `cannot be checked here: those by public keys`, "the capability oci/v2/verify is missing"},
 	{"another registry", `{namespace: oci, operation: v1/oci_manifest, payload: "example.org/a:1"}`, "images: {registries: [example.com]}", "error: the capability oci/v1/oci_manifest is missing: plugin \"policy\" may not", "is missing"},
 	{"unknown", `{namespace: foo, operation: bar, payload: {}}`, "capabilities: ['*']", "error: unknown operation: foo/bar", "unknown operation"},
 	{"nonsense", `{namespace: kubernetes, operation: get_resource, payload: [1]}`, "read: [{resources: [namespaces]}]", "error: the payload cannot be read", "cannot be read"},

@@ -57,6 +57,8 @@ type Backend struct {
 	State   StateStore
 	// Images answers look-ups of images; NewImages makes one.
 	Images Images
+	// Signers says who signed images without a key; package keyless has one.
+	Signers Signers
 	// External asks providers of external data.
 	External External
 	// Attempts that were refused are written down here; nil = they are not.

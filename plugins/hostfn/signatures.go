@@ -52,6 +52,46 @@ func (c *Caller) VerifyImage(ctx context.Context, image string, keys []string, a
 	return digest, nil
 }
 
+// Identity is somebody to whom an authority gave a certificate for some minutes: who vouches for them, and their name, or how it begins.
+type Identity struct{ Issuer, Subject, Prefix string }
+
+// String names it as errors do.
+func (i Identity) String() string {
+	if i.Prefix != "" {
+		return fmt.Sprintf("%s... (%s)", i.Prefix, i.Issuer)
+	}
+	return fmt.Sprintf("%s (%s)", i.Subject, i.Issuer)
+}
+
+// Signers says who has signed images without a key; package keyless has one.
+type Signers interface {
+	// Signed is the digest of what an image's reference points at, if every one of these has signed it with the annotations.
+	Signed(ctx context.Context, image string, a ImageAccess, by []Identity, annotations map[string]string) (digest string, err error)
+}
+
+// VerifyImageSigners is VerifyImage for signatures without a key.
+func (c *Caller) VerifyImageSigners(ctx context.Context, image string, by []Identity, annotations map[string]string) (string, error) {
+	if len(by) == 0 || len(by) > mostKeys {
+		return "", fmt.Errorf("expected 1 to %d signers, found %d", mostKeys, len(by))
+	}
+	for i, id := range by {
+		if id.Issuer == "" || (id.Subject == "") == (id.Prefix == "") {
+			return "", fmt.Errorf("signer %d: an issuer and a subject are needed", i+1)
+		}
+	}
+	a, err := c.imageAccess(ctx, image)
+	if err != nil {
+		return "", err
+	}
+	if c.f.backend.Signers == nil {
+		return "", notHere("way to look up who signed images")
+	}
+	if err := host.Charge(ctx, costOfSignature*int64(1+len(by))); err != nil {
+		return "", err
+	}
+	return c.f.backend.Signers.Signed(ctx, image, a, by, annotations)
+}
+
 // signed is what a look-up of signatures finds.
 type signed struct {
 	digest string

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/wasmplane/wasmplane/core/dial"
+	"github.com/wasmplane/wasmplane/plugins/hostfn"
+	"github.com/wasmplane/wasmplane/plugins/hostfn/keyless"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/imagepolicy"
 	"github.com/wasmplane/wasmplane/plugins/sign/trust"
 )
@@ -67,6 +69,12 @@ func TrustedRoot(o Options) (imagepolicy.Roots, error) {
 	}
 	_, err := current()
 	return current, err
+}
+
+// Signers says who signed images without a key, by the configuration's root of trust.
+func Signers(o Options) (hostfn.Signers, error) {
+	roots, err := TrustedRoot(o)
+	return keyless.New(roots, o.Attempts), err
 }
 
 // Secrets reads Secrets.

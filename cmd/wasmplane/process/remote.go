@@ -85,8 +85,12 @@ func remoteComponent(ctx context.Context, o Options, p Part) (*Component, error)
 	if err := o.KeepAttempts(metrics, events); err != nil {
 		return nil, err
 	}
+	host := remoteBackend(o, p, set, events)
+	if host.Signers, err = Signers(o); err != nil {
+		return nil, err
+	}
 	loaded, err := NewPlugins(ctx, o, Environment{
-		Namespaces: (&client.Namespaces{Kube: set.Kube}).Labels, Kube: set.Kube, Host: remoteBackend(o, p, set, events), Events: events,
+		Namespaces: (&client.Namespaces{Kube: set.Kube}).Labels, Kube: set.Kube, Host: host, Events: events,
 		Metrics: metrics, Points: p.Asks(),
 	})
 	if err != nil {

@@ -40,10 +40,14 @@ func loadExtensions(ctx context.Context, b base, points []abi.Point) (_ *extensi
 	e := &extensions{access: &backend.ChainAccess{}}
 	events := backend.NewEvents(b.internal.Kube)
 	b.Options.Attempts.EventsTo(process.EventsOfAttempts(events))
+	signers, err := process.Signers(b.Options)
+	if err != nil {
+		return nil, err
+	}
 	host := hostfn.Backend{
 		Objects: backend.Cached{View: b.view}, Access: e.access, Events: events,
 		State: backend.ConfigMapState{Kube: b.internal.Kube}, Images: hostfn.NewImages(nil, b.Options.Attempts),
-		Attempts: b.Options.Attempts, Logger: b.Options.Logger,
+		Signers: signers, Attempts: b.Options.Attempts, Logger: b.Options.Logger,
 	}
 	if slices.Contains(b.Options.Config.PolicyKinds, policyobject.Gatekeeper) {
 		e.providers = externaldata.New(b.view, *process.OperatorsDial(b.Options))

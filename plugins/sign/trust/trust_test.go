@@ -10,7 +10,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
@@ -20,13 +19,13 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/sigstore/sigstore-go/pkg/testing/ca"
-	"github.com/sigstore/sigstore-go/pkg/tlog"
 	"github.com/sigstore/sigstore/pkg/signature"
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/wasmplane/wasmplane/plugins/sign/evidence"
 	"github.com/wasmplane/wasmplane/plugins/sign/trust"
+	"github.com/wasmplane/wasmplane/plugins/sign/trust/trusttest"
 )
 
 const (
@@ -110,39 +109,6 @@ func TestAKeySigns(t *testing.T) {
 	}
 }
 
-// proof is what cosign writes beside a signature, of what Sigstore's own test library made.
-func proof(t *testing.T, s *ca.VirtualSigstore, e *ca.TestEntity) evidence.Proof {
-	t.Helper()
-	content, err := e.VerificationContent()
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries, err := e.TlogEntries()
-	if err != nil || len(entries) != 1 {
-		t.Fatal(entries, err)
-	}
-	tle := entries[0].TransparencyLogEntry()
-	id, err := s.RekorLogID()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := tlog.RekorPayload{
-		Body: base64.StdEncoding.EncodeToString(tle.GetCanonicalizedBody()), IntegratedTime: tle.GetIntegratedTime(), LogIndex: tle.GetLogIndex(),
-		LogID: id,
-	}
-	set, err := s.RekorSignPayload(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := json.Marshal(map[string]any{"SignedEntryTimestamp": set, "Payload": p})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return evidence.Proof{
-		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: content.Certificate().Raw}), Log: log,
-	}
-}
-
 func sigstore(t *testing.T) *ca.VirtualSigstore {
 	t.Helper()
 	s, err := ca.NewVirtualSigstore()
@@ -155,15 +121,7 @@ func sigstore(t *testing.T) *ca.VirtualSigstore {
 // keyless is a signature of a payload by somebody whose certificate lives for some minutes.
 func keyless(t *testing.T, s *ca.VirtualSigstore, text []byte, at time.Time) evidence.Signature {
 	t.Helper()
-	e, err := s.SignAtTime(person, issuer, text, at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, err := e.SignatureContent()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return evidence.Signature{Payload: text, Signature: content.Signature(), Proof: proof(t, s, e)}
+	return trusttest.Keyless(t, s, trust.Identity{Issuer: issuer, Subject: person}, text, at)
 }
 
 func TestSomebodySignsWithoutAKey(t *testing.T) {

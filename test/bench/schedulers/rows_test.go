@@ -227,22 +227,21 @@ func (r *row) step(o *op, podTemplate string) {
 	}
 }
 
+// few objects, such as classes that others are made by turns for, are not scaled.
+const few = 100
+
 // scaled is the row with a part of its objects, at least one of each.
 func (r row) scaled(by float64) row {
+	part := func(n int) int {
+		if n < few {
+			return n
+		}
+		return max(int(float64(n)*by), 1)
+	}
 	ops := slices.Clone(r.ops)
 	r.ops, r.nodes = ops, 0
 	for i := range ops {
-		if ops[i].Opcode == "createNamespaces" && ops[i].CountParam == "" { // others name them
-			continue
-		}
-		if ops[i].Count > 0 {
-			ops[i].Count = max(int(float64(ops[i].Count)*by), 1)
-		}
-		if each := ops[i].Each; each != nil {
-			one := *each
-			one.Count = max(int(float64(one.Count)*by), 1)
-			ops[i].Each = &one
-		}
+		ops[i].Count = part(ops[i].Count)
 		if ops[i].Opcode == "createNodes" {
 			r.nodes += ops[i].Count
 		}

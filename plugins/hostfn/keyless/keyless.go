@@ -23,7 +23,8 @@ import (
 )
 
 // ErrNoRoot is what is answered where the operator named no root of trust.
-var ErrNoRoot = errors.New("there is no root of trust for signatures without a key: name its file in the configuration (sigstore.trustedRoot)")
+var ErrNoRoot = errors.New("there is no root of trust for signatures without a key: name its file in the configuration " +
+	"(sigstore.trustedRoot)")
 
 // Signers implements hostfn.Signers.
 type Signers struct {
@@ -41,7 +42,9 @@ func New(roots func() (root.TrustedMaterial, error), l *attempts.Ledger) *Signer
 }
 
 // Signed implements hostfn.Signers.
-func (s *Signers) Signed(ctx context.Context, image string, a hostfn.ImageAccess, by []hostfn.Identity, notes map[string]string) (string, error) {
+func (s *Signers) Signed(
+	ctx context.Context, image string, a hostfn.ImageAccess, by []hostfn.Identity, notes map[string]string,
+) (string, error) {
 	if s.roots == nil {
 		return "", ErrNoRoot
 	}

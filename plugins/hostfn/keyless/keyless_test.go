@@ -97,6 +97,8 @@ func TestWhoHasSignedAnImage(t *testing.T) {
 	own := hostfn.ImageAccess{PlainHTTP: true, Private: true}
 	by := func(ids ...hostfn.Identity) []hostfn.Identity { return ids }
 	exact := hostfn.Identity{Issuer: issuer, Subject: person}
+	prefix := func(p string) hostfn.Identity { return hostfn.Identity{Issuer: issuer, Prefix: p} }
+	release := map[string]string{"stage": "release"}
 	for _, c := range []struct {
 		name    string
 		signers *keyless.Signers
@@ -106,10 +108,10 @@ func TestWhoHasSignedAnImage(t *testing.T) {
 		want    string // "" = trusted
 	}{
 		{"by name", trusts(s), own, by(exact), nil, ""},
-		{"by the begin of it, with a note", trusts(s), own, by(hostfn.Identity{Issuer: issuer, Prefix: "https://code.example.com/team/"}), map[string]string{"stage": "release"}, ""},
-		{"by both", trusts(s), own, by(exact, hostfn.Identity{Issuer: issuer, Prefix: "https://code.example.com/"}), nil, ""},
-		{"a prefix is no expression", trusts(s), own, by(hostfn.Identity{Issuer: issuer, Prefix: "https://code.example.com/te.m/"}), nil, "no signature counts"},
-		{"a prefix is no part", trusts(s), own, by(hostfn.Identity{Issuer: issuer, Prefix: "code.example.com/team/"}), nil, "no signature counts"},
+		{"by the begin of it, with a note", trusts(s), own, by(prefix("https://code.example.com/team/")), release, ""},
+		{"by both", trusts(s), own, by(exact, prefix("https://code.example.com/")), nil, ""},
+		{"a prefix is no expression", trusts(s), own, by(prefix("https://code.example.com/te.m/")), nil, "no signature counts"},
+		{"a prefix is no part", trusts(s), own, by(prefix("code.example.com/team/")), nil, "no signature counts"},
 		{"by her and by another", trusts(s), own, by(exact, hostfn.Identity{Issuer: issuer, Subject: "bob"}), nil, "by bob (" + issuer + ")"},
 		{"vouched for by another", trusts(s), own, by(hostfn.Identity{Issuer: "https://other.example.com", Subject: person}), nil, "no signature counts"},
 		{"without the note", trusts(s), own, by(exact), map[string]string{"stage": "test"}, "annotation stage"},

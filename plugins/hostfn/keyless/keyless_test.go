@@ -98,6 +98,7 @@ func TestWhoHasSignedAnImage(t *testing.T) {
 	by := func(ids ...hostfn.Identity) []hostfn.Identity { return ids }
 	exact := hostfn.Identity{Issuer: issuer, Subject: person}
 	prefix := func(p string) hostfn.Identity { return hostfn.Identity{Issuer: issuer, Prefix: p} }
+	other := hostfn.Identity{Issuer: "https://other.example.com", Subject: person}
 	release := map[string]string{"stage": "release"}
 	for _, c := range []struct {
 		name    string
@@ -113,7 +114,7 @@ func TestWhoHasSignedAnImage(t *testing.T) {
 		{"a prefix is no expression", trusts(s), own, by(prefix("https://code.example.com/te.m/")), nil, "no signature counts"},
 		{"a prefix is no part", trusts(s), own, by(prefix("code.example.com/team/")), nil, "no signature counts"},
 		{"by her and by another", trusts(s), own, by(exact, hostfn.Identity{Issuer: issuer, Subject: "bob"}), nil, "by bob (" + issuer + ")"},
-		{"vouched for by another", trusts(s), own, by(hostfn.Identity{Issuer: "https://other.example.com", Subject: person}), nil, "no signature counts"},
+		{"vouched for by another", trusts(s), own, by(other), nil, "no signature counts"},
 		{"without the note", trusts(s), own, by(exact), map[string]string{"stage": "test"}, "annotation stage"},
 		{"by a root that is not trusted", trusts(stranger), own, by(exact), nil, "no transparency log that is trusted"},
 		{"by a certificate that is in no log", material(s), own, by(exact), nil, "its certificate is in no log"},

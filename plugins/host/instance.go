@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/fuel"
 	"github.com/wasmplane/wasmplane/plugins/host/linear"
 	"github.com/wasmplane/wasmplane/plugins/host/printed"
+	"github.com/wasmplane/wasmplane/plugins/host/turns"
 )
 
 // Instance is one running module. One call at a time: whoever holds it has it alone.
@@ -31,7 +32,7 @@ type Instance struct {
 
 	ctx     callContext
 	meter   meter
-	turn    turn
+	turn    turns.Turn
 	allowed allowance // of the call that runs
 	warm    bool      // it has had its first call
 	stack   [8]uint64
@@ -376,13 +377,11 @@ func (in *Instance) restore() error {
 	return in.linear.Thaw()
 }
 
-// close frees everything. A large memory is freed within a turn (turns), as it was used within
+// close frees everything. A large memory is freed within a turn (package turns), as it was used within
 // one: freed outside, it would keep a second processor busy beside the next instance.
 func (in *Instance) close() {
 	if in.linear.Large() {
-		slots := in.module.host.turns.slots
-		slots <- struct{}{}
-		defer func() { <-slots }()
+		defer in.module.host.turns.Hold()()
 	}
 	in.parts.close(in.module.host.base)
 	_ = in.mod.Close(in.module.host.base) // frees memory; the engine reports nothing here

@@ -66,7 +66,8 @@ func (in *Instance) begin(budget int64, start, deadline time.Time) {
 		slice = sliceFirst
 	}
 	in.meter = meter{budget: budget, slice: slice, deadline: deadline, lastPoint: start}
-	in.meter.granted, in.turn.from = min(slice, budget), 0
+	in.meter.granted = min(slice, budget)
+	in.turn.Begin()
 	in.counter.Set(uint64(in.meter.granted))
 	in.out.Begin()
 }
@@ -105,6 +106,18 @@ func (in *Instance) safePoint(why uint32) {
 	in.takeTurn()
 	m.lastPoint = time.Now()
 }
+
+// takeTurn lets a guest that has run for long go on when it is its turn.
+func (in *Instance) takeTurn() {
+	if !in.module.host.turns.Take(&in.turn, in.used(), in.meter.deadline, in.ctx.request.Done()) {
+		in.checkTime(time.Now())
+		panic(&stop{kind: Deadline, detail: fmt.Sprintf("it waited for its turn beside other plugins until %s were over (%s)", in.allowed.time,
+			in.allowed.named("deadline"))})
+	}
+}
+
+// giveTurn ends it, before the guest waits for anything else.
+func (in *Instance) giveTurn() { in.module.host.turns.Give(&in.turn) }
 
 // checkTime ends the call where its deadline has passed or its request is over.
 func (in *Instance) checkTime(now time.Time) {

@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/wasmplane/wasmplane/plugins/host/compiler"
-	"github.com/wasmplane/wasmplane/plugins/host/turns"
+	"github.com/wasmplane/wasmplane/plugins/host/guestturns"
 	"github.com/wasmplane/wasmplane/plugins/host/wasmengine"
 )
 
@@ -39,7 +39,7 @@ type Config struct {
 type Host struct {
 	cfg    Config
 	engine *wasmengine.Engine
-	turns  *turns.Turns
+	turns  *guestturns.Turns
 	base   context.Context // carries the memory allocator's key and compiler settings only
 	stop   func()          // ends base's child life, under which modules are compiled
 	life   context.Context
@@ -59,7 +59,7 @@ func New(ctx context.Context, cfg Config) (*Host, error) {
 	if cfg.ModuleBytes == 0 {
 		cfg.ModuleBytes = 32 << 20
 	}
-	h := &Host{cfg: cfg, turns: turns.New(), modules: map[*Module]struct{}{}}
+	h := &Host{cfg: cfg, turns: guestturns.New(), modules: map[*Module]struct{}{}}
 	h.base = context.WithoutCancel(ctx)
 	h.life, h.stop = context.WithCancel(h.base) // it ends with Close
 	var err error

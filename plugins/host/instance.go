@@ -16,7 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/fuel"
 	"github.com/wasmplane/wasmplane/plugins/host/linear"
 	"github.com/wasmplane/wasmplane/plugins/host/printed"
-	"github.com/wasmplane/wasmplane/plugins/host/turns"
+	"github.com/wasmplane/wasmplane/plugins/host/guestturns"
 )
 
 // Instance is one running module. One call at a time: whoever holds it has it alone.
@@ -32,7 +32,7 @@ type Instance struct {
 
 	ctx     callContext
 	meter   meter
-	turn    turns.Turn
+	turn    guestturns.Turn
 	allowed allowance // of the call that runs
 	warm    bool      // it has had its first call
 	stack   [8]uint64
@@ -377,7 +377,7 @@ func (in *Instance) restore() error {
 	return in.linear.Thaw()
 }
 
-// close frees everything. A large memory is freed within a turn (package turns), as it was used within
+// close frees everything. A large memory is freed within a turn (package guestturns), as it was used within
 // one: freed outside, it would keep a second processor busy beside the next instance.
 func (in *Instance) close() {
 	if in.linear.Large() {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/chart/chartobject"
 	"github.com/wasmplane/wasmplane/core/chart/release"
+	"github.com/wasmplane/wasmplane/core/controllers/helmchart/releaseplan"
 )
 
 // What Helm writes on the objects of a release, by which it knows them again.
@@ -304,8 +305,8 @@ func partial(r *release.Record) bool {
 	case release.Uninstalling:
 		return r.Marks[markPartial] != ""
 	default:
-		s := stage(r.Marks[markStage])
-		return r.Marks[markOwner] != "" && (s == stageBefore || s == stageApply)
+		s := releaseplan.Stage(r.Marks[markStage])
+		return r.Marks[markOwner] != "" && (s == releaseplan.StageBefore || s == releaseplan.StageApply)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/chart/chartobject"
 	"github.com/wasmplane/wasmplane/core/chart/release"
+	"github.com/wasmplane/wasmplane/core/controllers/helmchart/releaseplan"
 )
 
 // budget is how long one reconcile works on one release before others have their turn; the rest is done by
@@ -32,21 +33,21 @@ const keepRevisions = 10
 var errLater = errors.New("not done yet")
 
 // operationOf is what a pending revision is of.
-func operationOf(r *release.Record) operation {
+func operationOf(r *release.Record) releaseplan.Operation {
 	switch r.Info.Status {
 	case release.PendingInstall:
-		return installing
+		return releaseplan.Installing
 	case release.PendingRollback:
-		return goingBack
+		return releaseplan.GoingBack
 	case release.Uninstalling:
-		return uninstalling
+		return releaseplan.Uninstalling
 	default:
-		return upgrading
+		return releaseplan.Upgrading
 	}
 }
 
 // carryOn works on a pending revision until it is deployed, has failed, or waits.
-func (w *work) carryOn(ctx context.Context, d decision) (outcome, error) {
+func (w *work) carryOn(ctx context.Context, d releaseplan.Decision) (outcome, error) {
 	r, err := w.record(ctx, d.Version)
 	if err != nil {
 		return outcome{}, err
@@ -55,8 +56,8 @@ func (w *work) carryOn(ctx context.Context, d decision) (outcome, error) {
 	deadline := r.Info.LastDeployed.Add(w.hc.Timeout)
 	op := operationOf(r)
 	for {
-		at := stage(r.Marks[markStage])
-		m := next(r, op, at)
+		at := releaseplan.Stage(r.Marks[markStage])
+		m := releaseplan.Next(r, op, at)
 		if m.Fail != "" {
 			return w.fail(ctx, r, m.Fail)
 		}
@@ -68,7 +69,7 @@ func (w *work) carryOn(ctx context.Context, d decision) (outcome, error) {
 		case errors.Is(err, errLater) || waits != "":
 		case err != nil:
 			return outcome{}, err
-		case m.Stage == stageDone:
+		case m.Stage == releaseplan.StageDone:
 			return w.finish(ctx, r)
 		default:
 			continue
@@ -86,7 +87,7 @@ type failureError struct{ why string }
 func (e *failureError) Error() string { return e.why }
 
 // step takes one step. waits says what is waited for, if anything is.
-func (w *work) step(ctx context.Context, r *release.Record, op operation, at stage, m move, until time.Time) (waits string, err error) {
+func (w *work) step(ctx context.Context, r *release.Record, op releaseplan.Operation, at releaseplan.Stage, m releaseplan.Move, until time.Time) (waits string, err error) {
 	p, err := w.parse(ctx, r)
 	if err != nil {
 		return "", err
@@ -95,39 +96,39 @@ func (w *work) step(ctx context.Context, r *release.Record, op operation, at sta
 	case m.Hook != nil:
 		return w.hook(ctx, r, p, m.Hook)
 	case m.Stage != at: // the hooks are through
-		before, after := op.hooks()
+		before, after := op.Hooks()
 		event := before
-		if at == stageAfter {
+		if at == releaseplan.StageAfter {
 			event = after
 		}
 		if err := w.dropHooks(ctx, r, p, event, release.AfterSuccess); err != nil {
 			return "", err
 		}
-		if m.Stage == stageDone {
+		if m.Stage == releaseplan.StageDone {
 			return "", nil
 		}
 		return "", w.reach(ctx, r, m.Stage)
-	case m.Stage == stageApply:
+	case m.Stage == releaseplan.StageApply:
 		if waits, err = w.apply(ctx, r, p, until); waits != "" || err != nil {
 			return waits, err
 		}
-		return "", w.reach(ctx, r, stageAwait)
+		return "", w.reach(ctx, r, releaseplan.StageAwait)
 	default: // stageAwait
 		if *w.hc.Spec.Wait {
 			if waits, err = w.await(ctx, p); waits != "" || err != nil {
 				return waits, err
 			}
 		}
-		_, after := op.hooks()
+		_, after := op.Hooks()
 		for _, h := range r.On(after) { // one that runs before and after runs twice
 			h.LastRun = release.Run{}
 		}
-		return "", w.reach(ctx, r, stageAfter)
+		return "", w.reach(ctx, r, releaseplan.StageAfter)
 	}
 }
 
 // reach writes down how far the operation has come.
-func (w *work) reach(ctx context.Context, r *release.Record, s stage) error {
+func (w *work) reach(ctx context.Context, r *release.Record, s releaseplan.Stage) error {
 	r.Marks = maps.Clone(r.Marks)
 	if r.Marks == nil {
 		r.Marks = map[string]string{}
@@ -141,9 +142,9 @@ func (w *work) finish(ctx context.Context, r *release.Record) (outcome, error) {
 	op := operationOf(r)
 	r.Info.Status = release.Deployed
 	switch op {
-	case installing:
+	case releaseplan.Installing:
 		r.Info.Description = "Install complete"
-	case upgrading:
+	case releaseplan.Upgrading:
 		r.Info.Description = "Upgrade complete"
 	default:
 		r.Info.Description = fmt.Sprintf("Rollback to %d", r.Info.RollbackRevision)
@@ -158,14 +159,14 @@ func (w *work) finish(ctx context.Context, r *release.Record) (outcome, error) {
 			}
 		}
 	}
-	if op != goingBack { // the failures before it are still counted
+	if op != releaseplan.GoingBack { // the failures before it are still counted
 		if err := w.prune(ctx, r.Version); err != nil {
 			return outcome{}, err
 		}
 	}
 	w.unparse()
 	out := progressing(time.Millisecond, "revision %d is deployed", r.Version)
-	if op != goingBack {
+	if op != releaseplan.GoingBack {
 		out = outcome{
 			ready: metav1.ConditionTrue, reason: "Deployed", after: lookEvery,
 			message: fmt.Sprintf("revision %d of the release is deployed", r.Version),
@@ -173,7 +174,7 @@ func (w *work) finish(ctx context.Context, r *release.Record) (outcome, error) {
 	}
 	out.change = func(s *chartobject.Status) {
 		installed(r)(s)
-		if op != goingBack {
+		if op != releaseplan.GoingBack {
 			s.Desired, s.Failures = w.in.desired, 0
 		}
 	}
@@ -192,7 +193,7 @@ func (w *work) supersede(ctx context.Context, version int) error {
 // prune deletes the oldest revisions.
 func (w *work) prune(ctx context.Context, newest int) error {
 	s := &w.hc.Spec
-	old := slices.DeleteFunc(slices.Clone(w.revisions), func(r revision) bool { return r.Version >= newest })
+	old := slices.DeleteFunc(slices.Clone(w.revisions), func(r releaseplan.Revision) bool { return r.Version >= newest })
 	for i := 0; i < len(old)-(keepRevisions-1); i++ {
 		err := w.set.Kube.CoreV1().Secrets(s.TargetNamespace).Delete(ctx, release.Key(s.ReleaseName, old[i].Version), metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -205,7 +206,7 @@ func (w *work) prune(ctx context.Context, newest int) error {
 // fail ends an operation that cannot go on.
 func (w *work) fail(ctx context.Context, r *release.Record, why string) (outcome, error) {
 	op := operationOf(r)
-	before, after := op.hooks()
+	before, after := op.Hooks()
 	if p, err := w.parse(ctx, r); err == nil {
 		for _, event := range []string{before, after} {
 			if err := w.dropHooks(ctx, r, p, event, release.AfterFailure); err != nil && !errors.Is(err, errLater) {
@@ -224,10 +225,10 @@ func (w *work) fail(ctx context.Context, r *release.Record, why string) (outcome
 	return out, nil
 }
 
-func title(op operation) string { return strings.ToUpper(string(op[:1])) + string(op[1:]) }
+func title(op releaseplan.Operation) string { return strings.ToUpper(string(op[:1])) + string(op[1:]) }
 
 // goBack begins a revision that brings back one of before.
-func (w *work) goBack(ctx context.Context, d decision) (outcome, error) {
+func (w *work) goBack(ctx context.Context, d releaseplan.Decision) (outcome, error) {
 	to, err := w.record(ctx, d.To)
 	if err != nil {
 		return outcome{}, err
@@ -259,7 +260,7 @@ func (w *work) goBack(ctx context.Context, d decision) (outcome, error) {
 }
 
 // remove deletes what a failed install made.
-func (w *work) remove(ctx context.Context, d decision) (outcome, error) {
+func (w *work) remove(ctx context.Context, d releaseplan.Decision) (outcome, error) {
 	r, err := w.record(ctx, d.Version)
 	if err != nil {
 		return outcome{}, err

@@ -23,6 +23,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/chart/render"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/controllers/helmchart/releaseplan"
 )
 
 // Finalizer keeps an object until its release is uninstalled.
@@ -129,7 +130,7 @@ type work struct {
 	hc        *chart
 	set       *client.Set
 	in        *input // nil for one that is being deleted
-	revisions []revision
+	revisions []releaseplan.Revision
 }
 
 // history reads which revisions there are, as the account.
@@ -151,12 +152,12 @@ func (w *work) history(ctx context.Context) error {
 			when = time.Unix(at, 0)
 		}
 		a := m.Annotations
-		w.revisions = append(w.revisions, revision{
+		w.revisions = append(w.revisions, releaseplan.Revision{
 			Version: n, Status: release.StatusOf(m), Owner: types.UID(a[markOwner]), Desired: a[markDesired],
 			Remedied: a[markRemedy] != "", Back: a[markBack] != "", When: when,
 		})
 	}
-	slices.SortFunc(w.revisions, func(a, b revision) int { return a.Version - b.Version })
+	slices.SortFunc(w.revisions, func(a, b releaseplan.Revision) int { return a.Version - b.Version })
 	return nil
 }
 
@@ -173,8 +174,8 @@ func (w *work) taken() (metav1.Object, bool) {
 	return nil, false
 }
 
-func (w *work) seen() seen {
-	s := seen{
+func (w *work) seen() releaseplan.Seen {
+	s := releaseplan.Seen{
 		Me: w.hc.GetUID(), Acted: w.hc.Status.Desired, Revision: w.hc.Status.Revision,
 		Failing: w.hc.Status.Failures > 0, History: w.revisions,
 		Deleted: w.hc.GetDeletionTimestamp() != nil, Retries: *w.hc.Spec.Retries, RollBack: w.hc.Spec.FailurePolicy != chartobject.Keep,
@@ -193,22 +194,22 @@ func (w *work) do(ctx context.Context) (outcome, error) {
 		return failing("ReleaseTaken", lookEvery, "the release %s in namespace %s is of the HelmChart %s/%s: set another releaseName or targetNamespace",
 			name, w.hc.Spec.TargetNamespace, other.GetNamespace(), other.GetName()), nil
 	}
-	switch d := decide(w.seen()); d.Do {
-	case upToDate:
+	switch d := releaseplan.Decide(w.seen()); d.Do {
+	case releaseplan.UpToDate:
 		return w.deployed(ctx, d)
-	case start:
+	case releaseplan.Start:
 		return w.start(ctx, d)
-	case carryOn:
+	case releaseplan.CarryOn:
 		return w.carryOn(ctx, d)
-	case goBack:
+	case releaseplan.GoBack:
 		return w.goBack(ctx, d)
-	case remove:
+	case releaseplan.Remove:
 		return w.remove(ctx, d)
-	case pause:
+	case releaseplan.Pause:
 		return w.failed(ctx, d, d.After, fmt.Sprintf("it is tried again in %s", d.After.Round(time.Second)))
-	case exhausted:
+	case releaseplan.Exhausted:
 		return w.failed(ctx, d, lookEvery, fmt.Sprintf("it has failed %d times and is tried no more: change the spec or the values", d.Failures))
-	case foreign:
+	case releaseplan.Foreign:
 		return outcome{
 			ready: metav1.ConditionTrue, reason: "ChangedByHelm", after: lookEvery,
 			message: fmt.Sprintf("the revision %d of the release is of another client of Helm, and stays until the spec or the values change", d.Version),
@@ -235,7 +236,7 @@ func installed(r *release.Record) func(*chartobject.Status) {
 	}
 }
 
-func (w *work) deployed(ctx context.Context, d decision) (outcome, error) {
+func (w *work) deployed(ctx context.Context, d releaseplan.Decision) (outcome, error) {
 	out := outcome{
 		ready: metav1.ConditionTrue, reason: "Deployed", after: lookEvery,
 		message: fmt.Sprintf("revision %d of the release is deployed", d.Version), change: func(s *chartobject.Status) { s.Failures = 0 },
@@ -255,9 +256,9 @@ func (w *work) deployed(ctx context.Context, d decision) (outcome, error) {
 }
 
 // failed says what failed, of the last failure's record.
-func (w *work) failed(ctx context.Context, d decision, after time.Duration, then string) (outcome, error) {
+func (w *work) failed(ctx context.Context, d releaseplan.Decision, after time.Duration, then string) (outcome, error) {
 	s := w.seen()
-	at := slices.IndexFunc(w.revisions, func(r revision) bool { return s.failed(r) && r.When.Equal(s.lastFailure()) })
+	at := slices.IndexFunc(w.revisions, func(r releaseplan.Revision) bool { return s.Failed(r) && r.When.Equal(s.LastFailure()) })
 	out := failing("UpgradeFailed", after, "%s", then)
 	if at < 0 {
 		return out, nil
@@ -266,7 +267,7 @@ func (w *work) failed(ctx context.Context, d decision, after time.Duration, then
 	if err != nil {
 		return outcome{}, err
 	}
-	if !s.deployedBefore(r.Version) {
+	if !s.DeployedBefore(r.Version) {
 		out.reason = "InstallFailed"
 	}
 	state := ""
@@ -316,13 +317,13 @@ func (w *work) hold(f *faultError) outcome {
 		w.c.trouble[w.key] = t
 	}
 	t.times++
-	wait := min(between(t.times), longestHold)
+	wait := min(releaseplan.Between(t.times), longestHold)
 	t.fault, t.next = f, w.c.now().Add(wait)
 	return failing(f.Reason, wait, "%s", f.Message)
 }
 
 // start fetches and renders the chart, and begins a revision.
-func (w *work) start(ctx context.Context, d decision) (outcome, error) {
+func (w *work) start(ctx context.Context, d releaseplan.Decision) (outcome, error) {
 	if t := w.held(); t != nil {
 		return failing(t.fault.Reason, t.next.Sub(w.c.now()), "%s", t.fault.Message), nil
 	}
@@ -358,7 +359,7 @@ func (w *work) start(ctx context.Context, d decision) (outcome, error) {
 }
 
 // begin makes the record of a revision, after what has to be there before it.
-func (w *work) begin(ctx context.Context, d decision, p *prepared) error {
+func (w *work) begin(ctx context.Context, d releaseplan.Decision, p *prepared) error {
 	s := &w.hc.Spec
 	if err := w.namespace(ctx); err != nil {
 		return err

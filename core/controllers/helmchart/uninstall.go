@@ -14,6 +14,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/chart/release"
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/controllers/helmchart/releaseplan"
 )
 
 // leave uninstalls the release of an object that is being deleted, and lets the object go.
@@ -62,10 +63,10 @@ func (c *Controller) uninstall(ctx context.Context, key controllers.Key, hc *cha
 	if _, taken := w.taken(); taken {
 		return c.let(ctx, hc)
 	}
-	switch d := decide(w.seen()); d.Do {
-	case letGo:
+	switch d := releaseplan.Decide(w.seen()); d.Do {
+	case releaseplan.LetGo:
 		return c.let(ctx, hc)
-	case busy:
+	case releaseplan.Busy:
 		return failing("UninstallFailed", 15*time.Second, "another client of Helm is at work on the release (revision %d)", d.Version), nil
 	default:
 		return w.uninstall(ctx, d)
@@ -73,7 +74,7 @@ func (c *Controller) uninstall(ctx context.Context, key controllers.Key, hc *cha
 }
 
 // uninstall takes the steps of one.
-func (w *work) uninstall(ctx context.Context, d decision) (outcome, error) {
+func (w *work) uninstall(ctx context.Context, d releaseplan.Decision) (outcome, error) {
 	r, err := w.record(ctx, d.Version)
 	if err != nil {
 		return outcome{}, err
@@ -85,8 +86,8 @@ func (w *work) uninstall(ctx context.Context, d decision) (outcome, error) {
 	}
 	until := w.c.now().Add(budget)
 	for {
-		at := stage(r.Marks[markStage])
-		m := next(r, uninstalling, at)
+		at := releaseplan.Stage(r.Marks[markStage])
+		m := releaseplan.Next(r, releaseplan.Uninstalling, at)
 		if m.Fail != "" {
 			return w.again(ctx, r, m.Fail)
 		}
@@ -103,7 +104,7 @@ func (w *work) uninstall(ctx context.Context, d decision) (outcome, error) {
 				return w.again(ctx, r, bad.why)
 			}
 			return outcome{}, err
-		case m.Stage == stageDone:
+		case m.Stage == releaseplan.StageDone:
 			return w.forgetRelease(ctx)
 		}
 	}
@@ -145,7 +146,7 @@ func (w *work) again(ctx context.Context, r *release.Record, why string) (outcom
 		Finalizer), nil
 }
 
-func (w *work) undo(ctx context.Context, r *release.Record, at stage, m move, until time.Time) (waits string, err error) {
+func (w *work) undo(ctx context.Context, r *release.Record, at releaseplan.Stage, m releaseplan.Move, until time.Time) (waits string, err error) {
 	p, err := w.parse(ctx, r)
 	if err != nil {
 		return "", err
@@ -153,7 +154,7 @@ func (w *work) undo(ctx context.Context, r *release.Record, at stage, m move, un
 	switch {
 	case m.Hook != nil:
 		return w.hook(ctx, r, p, m.Hook)
-	case m.Stage == stageDone:
+	case m.Stage == releaseplan.StageDone:
 		return "", w.dropHooks(ctx, r, p, "post-delete", release.AfterSuccess)
 	case m.Stage != at:
 		if err := w.dropHooks(ctx, r, p, "pre-delete", release.AfterSuccess); err != nil {
@@ -172,7 +173,7 @@ func (w *work) undo(ctx context.Context, r *release.Record, at stage, m move, un
 	for _, h := range r.On("post-delete") { // one that runs before and after runs twice
 		h.LastRun = release.Run{}
 	}
-	return "", w.reach(ctx, r, stageAfter)
+	return "", w.reach(ctx, r, releaseplan.StageAfter)
 }
 
 // forgetRelease deletes what is kept of the release, the newest last: it says how far the uninstall is.

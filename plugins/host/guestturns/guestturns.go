@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turns shares the processors among guests that run for long: all processors but one.
+// Package guestturns shares the processors among guests that run for long: all processors but one.
 //
 // A guest gives way at its safe points, but what it gives way to are goroutines that
 // are ready. One that waits for the network, or for a timer, becomes ready when a processor
@@ -10,7 +10,7 @@
 //
 // Calls shorter than From, which are nearly all, never wait here. Length is told by
 // fuel: on a machine that others use, time says how busy they are.
-package turns
+package guestturns
 
 import (
 	"runtime"

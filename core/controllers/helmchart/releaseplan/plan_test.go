@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package helmchart
+package releaseplan
 
 import (
 	"fmt"
@@ -18,84 +18,84 @@ const me types.UID = "me"
 
 func TestDecide(t *testing.T) {
 	now := time.Unix(10000, 0)
-	mine := func(v int, s release.Status, desired string) revision {
-		return revision{Version: v, Status: s, Owner: me, Desired: desired, When: now.Add(-time.Second)}
+	mine := func(v int, s release.Status, desired string) Revision {
+		return Revision{Version: v, Status: s, Owner: me, Desired: desired, When: now.Add(-time.Second)}
 	}
-	helms := func(v int, s release.Status) revision { return revision{Version: v, Status: s, When: now} }
-	remedied := func(r revision) revision {
+	helms := func(v int, s release.Status) Revision { return Revision{Version: v, Status: s, When: now} }
+	remedied := func(r Revision) Revision {
 		r.Remedied = true
 		return r
 	}
-	back := func(r revision) revision {
+	back := func(r Revision) Revision {
 		r.Back = true
 		return r
 	}
-	long := func(r revision) revision {
+	long := func(r Revision) Revision {
 		r.When = now.Add(-time.Hour)
 		return r
 	}
 	for name, c := range map[string]struct {
-		s    seen
-		want decision
+		s    Seen
+		want Decision
 	}{
-		"nothing is there": {seen{}, decision{Do: start, Version: 1, Install: true}},
-		"all is as wanted": {seen{History: []revision{mine(1, release.Deployed, "a")}}, decision{Do: upToDate, Version: 1}},
-		"another spec":     {seen{History: []revision{mine(1, release.Deployed, "b")}}, decision{Do: start, Version: 2}},
+		"nothing is there": {Seen{}, Decision{Do: Start, Version: 1, Install: true}},
+		"all is as wanted": {Seen{History: []Revision{mine(1, release.Deployed, "a")}}, Decision{Do: UpToDate, Version: 1}},
+		"another spec":     {Seen{History: []Revision{mine(1, release.Deployed, "b")}}, Decision{Do: Start, Version: 2}},
 		"ours is under way": {
-			seen{History: []revision{mine(1, release.Deployed, "b"), mine(2, release.PendingUpgrade, "a")}}, decision{Do: carryOn, Version: 2},
+			Seen{History: []Revision{mine(1, release.Deployed, "b"), mine(2, release.PendingUpgrade, "a")}}, Decision{Do: CarryOn, Version: 2},
 		},
-		"helm's is under way":  {seen{History: []revision{helms(1, release.PendingInstall)}}, decision{Do: busy, Version: 1}},
-		"helm is uninstalling": {seen{History: []revision{helms(1, release.Uninstalling)}}, decision{Do: busy, Version: 1}},
-		"a failed install":     {seen{History: []revision{mine(1, release.Failed, "a")}}, decision{Do: remove, Version: 1}},
-		"that is kept":         {seen{History: []revision{long(mine(1, release.Failed, "a"))}}, decision{Do: start, Version: 2, Install: true, Failures: 1}},
+		"helm's is under way":  {Seen{History: []Revision{helms(1, release.PendingInstall)}}, Decision{Do: Busy, Version: 1}},
+		"helm is uninstalling": {Seen{History: []Revision{helms(1, release.Uninstalling)}}, Decision{Do: Busy, Version: 1}},
+		"a failed install":     {Seen{History: []Revision{mine(1, release.Failed, "a")}}, Decision{Do: Remove, Version: 1}},
+		"that is kept":         {Seen{History: []Revision{long(mine(1, release.Failed, "a"))}}, Decision{Do: Start, Version: 2, Install: true, Failures: 1}},
 		"that was removed": {
-			seen{History: []revision{remedied(mine(1, release.Failed, "a"))}}, decision{Do: pause, Version: 2, Install: true, Failures: 1, After: 14 * time.Second},
+			Seen{History: []Revision{remedied(mine(1, release.Failed, "a"))}}, Decision{Do: Pause, Version: 2, Install: true, Failures: 1, After: 14 * time.Second},
 		},
 		"a failed upgrade": {
-			seen{History: []revision{mine(1, release.Deployed, "b"), mine(2, release.Failed, "a")}}, decision{Do: goBack, Version: 3, To: 1},
+			Seen{History: []Revision{mine(1, release.Deployed, "b"), mine(2, release.Failed, "a")}}, Decision{Do: GoBack, Version: 3, To: 1},
 		},
 		"two in a row": {
-			seen{History: []revision{mine(1, release.Deployed, "b"), mine(2, release.Failed, "c"), mine(3, release.Failed, "a")}},
-			decision{Do: goBack, Version: 4, To: 1},
+			Seen{History: []Revision{mine(1, release.Deployed, "b"), mine(2, release.Failed, "c"), mine(3, release.Failed, "a")}},
+			Decision{Do: GoBack, Version: 4, To: 1},
 		},
 		"gone back, and tried again": {
-			seen{History: []revision{mine(1, release.Superseded, "b"), long(mine(2, release.Failed, "a")), back(mine(3, release.Deployed, "b"))}},
-			decision{Do: start, Version: 4, Failures: 1},
+			Seen{History: []Revision{mine(1, release.Superseded, "b"), long(mine(2, release.Failed, "a")), back(mine(3, release.Deployed, "b"))}},
+			Decision{Do: Start, Version: 4, Failures: 1},
 		},
 		"gone back, and wanted so": {
-			seen{Desired: "b", History: []revision{mine(1, release.Superseded, "b"), mine(2, release.Failed, "a"), back(mine(3, release.Deployed, "b"))}},
-			decision{Do: upToDate, Version: 3},
+			Seen{Desired: "b", History: []Revision{mine(1, release.Superseded, "b"), mine(2, release.Failed, "a"), back(mine(3, release.Deployed, "b"))}},
+			Decision{Do: UpToDate, Version: 3},
 		},
 		"a failed way back is not gone back from": {
-			seen{History: []revision{mine(1, release.Deployed, "b"), long(mine(2, release.Failed, "a")), back(mine(3, release.Failed, "b"))}},
-			decision{Do: start, Version: 4, Failures: 1},
+			Seen{History: []Revision{mine(1, release.Deployed, "b"), long(mine(2, release.Failed, "a")), back(mine(3, release.Failed, "b"))}},
+			Decision{Do: Start, Version: 4, Failures: 1},
 		},
 		"helm has tested it, and dropped its marks": {
-			seen{Acted: "a", Revision: 1, History: []revision{helms(1, release.Deployed)}}, decision{Do: upToDate, Version: 1},
+			Seen{Acted: "a", Revision: 1, History: []Revision{helms(1, release.Deployed)}}, Decision{Do: UpToDate, Version: 1},
 		},
 		"helm has tested what was gone back to": {
-			seen{
+			Seen{
 				Acted: "a", Revision: 3, Failing: true,
-				History: []revision{mine(1, release.Superseded, "b"), long(mine(2, release.Failed, "a")), helms(3, release.Deployed)},
+				History: []Revision{mine(1, release.Superseded, "b"), long(mine(2, release.Failed, "a")), helms(3, release.Deployed)},
 			},
-			decision{Do: start, Version: 4, Failures: 1},
+			Decision{Do: Start, Version: 4, Failures: 1},
 		},
 		"helm had the last word": {
-			seen{Acted: "a", Revision: 1, History: []revision{mine(1, release.Superseded, "a"), helms(2, release.Deployed)}},
-			decision{Do: foreign, Version: 2},
+			Seen{Acted: "a", Revision: 1, History: []Revision{mine(1, release.Superseded, "a"), helms(2, release.Deployed)}},
+			Decision{Do: Foreign, Version: 2},
 		},
 		"until the spec changes": {
-			seen{Acted: "b", Revision: 1, History: []revision{mine(1, release.Superseded, "b"), helms(2, release.Deployed)}},
-			decision{Do: start, Version: 3},
+			Seen{Acted: "b", Revision: 1, History: []Revision{mine(1, release.Superseded, "b"), helms(2, release.Deployed)}},
+			Decision{Do: Start, Version: 3},
 		},
-		"one of helm's is adopted":  {seen{History: []revision{helms(4, release.Deployed)}}, decision{Do: start, Version: 5}},
-		"no attempt is left":        {seen{History: []revision{remedied(long(mine(1, release.Failed, "a")))}}, decision{Do: exhausted, Version: 2, Install: true, Failures: 1}},
-		"deleted, without release":  {seen{Deleted: true, Revision: 1}, decision{Do: letGo}},
-		"deleted, with one":         {seen{Deleted: true, History: []revision{mine(1, release.Deployed, "a")}}, decision{Do: uninstall, Version: 1}},
-		"deleted in the middle":     {seen{Deleted: true, History: []revision{mine(1, release.PendingInstall, "a")}}, decision{Do: uninstall, Version: 1}},
-		"deleted, with another's":   {seen{Deleted: true, History: []revision{helms(1, release.Deployed)}}, decision{Do: letGo}},
-		"deleted while helm works":  {seen{Deleted: true, Revision: 1, History: []revision{helms(2, release.PendingUpgrade)}}, decision{Do: busy, Version: 2}},
-		"deleted after helm's last": {seen{Deleted: true, Revision: 1, History: []revision{helms(2, release.Deployed)}}, decision{Do: uninstall, Version: 2}},
+		"one of helm's is adopted":  {Seen{History: []Revision{helms(4, release.Deployed)}}, Decision{Do: Start, Version: 5}},
+		"no attempt is left":        {Seen{History: []Revision{remedied(long(mine(1, release.Failed, "a")))}}, Decision{Do: Exhausted, Version: 2, Install: true, Failures: 1}},
+		"deleted, without release":  {Seen{Deleted: true, Revision: 1}, Decision{Do: LetGo}},
+		"deleted, with one":         {Seen{Deleted: true, History: []Revision{mine(1, release.Deployed, "a")}}, Decision{Do: Uninstall, Version: 1}},
+		"deleted in the middle":     {Seen{Deleted: true, History: []Revision{mine(1, release.PendingInstall, "a")}}, Decision{Do: Uninstall, Version: 1}},
+		"deleted, with another's":   {Seen{Deleted: true, History: []Revision{helms(1, release.Deployed)}}, Decision{Do: LetGo}},
+		"deleted while helm works":  {Seen{Deleted: true, Revision: 1, History: []Revision{helms(2, release.PendingUpgrade)}}, Decision{Do: Busy, Version: 2}},
+		"deleted after helm's last": {Seen{Deleted: true, Revision: 1, History: []Revision{helms(2, release.Deployed)}}, Decision{Do: Uninstall, Version: 2}},
 	} {
 		s := c.s
 		s.Me, s.Now = me, now
@@ -103,10 +103,10 @@ func TestDecide(t *testing.T) {
 			s.Desired = "a"
 		}
 		s.RollBack = name != "that is kept"
-		if s.Retries = 5; c.want.Do == exhausted {
+		if s.Retries = 5; c.want.Do == Exhausted {
 			s.Retries = 0
 		}
-		got := decide(s)
+		got := Decide(s)
 		if c.want.Failures == 0 {
 			got.Failures = 0 // the case is not about them
 		}
@@ -118,11 +118,11 @@ func TestDecide(t *testing.T) {
 
 // world is a release that decisions are carried out on, with luck or without.
 type world struct {
-	s      seen
+	s      Seen
 	starts int
 }
 
-func (w *world) last() *revision {
+func (w *world) last() *Revision {
 	if len(w.s.History) == 0 {
 		return nil
 	}
@@ -130,30 +130,30 @@ func (w *world) last() *revision {
 }
 
 // step carries out one decision; lucky says whether an operation succeeds.
-func (w *world) step(t *rapid.T, lucky bool) decision {
-	d := decide(w.s)
-	add := func(r revision) {
+func (w *world) step(t *rapid.T, lucky bool) Decision {
+	d := Decide(w.s)
+	add := func(r Revision) {
 		r.Version, r.Owner, r.When = d.Version, me, w.s.Now
 		w.s.History = append(w.s.History, r)
 	}
 	switch d.Do {
-	case start:
+	case Start:
 		w.starts++
 		status := release.PendingUpgrade
 		if d.Install {
 			status = release.PendingInstall
 		}
 		w.s.Acted = w.s.Desired
-		add(revision{Status: status, Desired: w.s.Desired})
-	case goBack:
-		at := slices.IndexFunc(w.s.History, func(r revision) bool { return r.Version == d.To })
+		add(Revision{Status: status, Desired: w.s.Desired})
+	case GoBack:
+		at := slices.IndexFunc(w.s.History, func(r Revision) bool { return r.Version == d.To })
 		if at < 0 || w.s.History[at].Status != release.Deployed {
 			t.Fatalf("gone back to %d of %+v", d.To, w.s.History)
 		}
-		add(revision{Status: release.PendingRollback, Desired: w.s.History[at].Desired, Back: true})
-	case remove:
+		add(Revision{Status: release.PendingRollback, Desired: w.s.History[at].Desired, Back: true})
+	case Remove:
 		w.last().Remedied = true
-	case carryOn:
+	case CarryOn:
 		if w.last().Version != d.Version {
 			t.Fatalf("carried on with %d of %+v", d.Version, w.s.History)
 		}
@@ -168,9 +168,9 @@ func (w *world) step(t *rapid.T, lucky bool) decision {
 		}
 		w.last().Status = release.Deployed
 		w.s.Revision = w.last().Version
-	case pause:
+	case Pause:
 		w.s.Now = w.s.Now.Add(d.After)
-	case uninstall:
+	case Uninstall:
 		w.s.History = nil
 	default: // nothing is done
 	}
@@ -181,7 +181,7 @@ func (w *world) step(t *rapid.T, lucky bool) decision {
 // what is asked for deployed or with its attempts used up; never are two revisions deployed.
 func TestEveryReleaseComesToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{s: seen{
+		w := &world{s: Seen{
 			Me: me, Desired: "a", Now: time.Unix(10000, 0),
 			Retries: rapid.IntRange(0, 4).Draw(t, "retries"), RollBack: rapid.Bool().Draw(t, "rollBack"),
 		}}
@@ -210,7 +210,7 @@ func TestEveryReleaseComesToRest(t *testing.T) {
 		before, starts := w.s.failures(), w.starts
 		for i := 0; ; i++ {
 			d := w.step(t, false)
-			if d.Do == upToDate || d.Do == exhausted {
+			if d.Do == UpToDate || d.Do == Exhausted {
 				break
 			}
 			if i > 200 {
@@ -222,18 +222,18 @@ func TestEveryReleaseComesToRest(t *testing.T) {
 		}
 		w.s.Desired = "new"
 		for i := 0; ; i++ {
-			if d := w.step(t, true); d.Do == upToDate {
+			if d := w.step(t, true); d.Do == UpToDate {
 				break
 			}
 			if i > 20 {
 				t.Fatalf("no rest, with luck: %+v", w.s.History)
 			}
 		}
-		if n := len(w.s.History); decide(w.s).Do != upToDate || len(w.s.History) != n {
+		if n := len(w.s.History); Decide(w.s).Do != UpToDate || len(w.s.History) != n {
 			t.Fatal("at rest, and something is done")
 		}
 		w.s.Deleted = true
-		if d := w.step(t, true); d.Do != uninstall || decide(w.s).Do != letGo {
+		if d := w.step(t, true); d.Do != Uninstall || Decide(w.s).Do != LetGo {
 			t.Fatalf("%+v", d)
 		}
 	})
@@ -248,20 +248,20 @@ func TestHooksRunInOrder(t *testing.T) {
 		{Name: "x", Events: []string{"post-delete"}},
 	}}
 	var order []string
-	at := stageBefore
+	at := StageBefore
 	for {
-		m := next(r, installing, at)
+		m := Next(r, Installing, at)
 		if m.Hook != nil {
 			order = append(order, m.Hook.Name)
 			m.Hook.LastRun.Phase = release.HookSucceeded
 			continue
 		}
-		if m.Stage == stageApply {
+		if m.Stage == StageApply {
 			order = append(order, "apply")
 			for _, h := range r.On("post-install") {
 				h.LastRun = release.Run{}
 			}
-			at = stageAfter
+			at = StageAfter
 			continue
 		}
 		break
@@ -270,7 +270,7 @@ func TestHooksRunInOrder(t *testing.T) {
 		t.Error(got)
 	}
 	r.Hooks[4].LastRun.Phase = release.HookFailed
-	if m := next(r, uninstalling, stageAfter); m.Fail == "" {
+	if m := Next(r, Uninstalling, StageAfter); m.Fail == "" {
 		t.Errorf("%+v", m)
 	}
 }
@@ -278,7 +278,7 @@ func TestHooksRunInOrder(t *testing.T) {
 func TestPausesGrow(t *testing.T) {
 	last := time.Duration(0)
 	for n := 1; n < 50; n++ {
-		p := between(n)
+		p := Between(n)
 		if p < last || p > longestPause || p < firstPause {
 			t.Errorf("after %d failures: %s", n, p)
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/wasmplane/wasmplane/plugins/fuel"
+	"github.com/wasmplane/wasmplane/plugins/host/guestturns"
 	"github.com/wasmplane/wasmplane/plugins/host/linear"
 	"github.com/wasmplane/wasmplane/plugins/host/printed"
-	"github.com/wasmplane/wasmplane/plugins/host/guestturns"
 )
 
 // Instance is one running module. One call at a time: whoever holds it has it alone.

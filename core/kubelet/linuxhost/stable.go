@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/netdump"
 )
 
 // StableAddress is a, or, where a is an IPv6 address that goes away by itself (RFC 8981), or
@@ -16,7 +18,7 @@ func StableAddress(a netip.Addr) netip.Addr {
 	if !a.Is6() {
 		return a
 	}
-	has, err := netlink.AddrList(nil, netlink.FAMILY_V6)
+	has, err := netdump.Addresses(nil, netlink.FAMILY_V6)
 	if err != nil {
 		return a // as the kernel chose
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/netdump"
 )
 
 // ensureBridge makes the pods' bridge with its gateway addresses before there is a
@@ -68,7 +70,7 @@ func ensureBridge(c Config) error {
 // dropAddresses takes those off the bridge that are not of the node's ranges now: a node that
 // was deleted and made anew has others.
 func dropAddresses(br *netlink.Bridge, ranges []netip.Prefix) error {
-	has, err := netlink.AddrList(br, netlink.FAMILY_ALL)
+	has, err := netdump.Addresses(br, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list the addresses of bridge %s: %w", br.Name, err)
 	}

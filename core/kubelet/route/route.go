@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/netdump"
 )
 
 const (
@@ -362,7 +363,7 @@ func ours(cluster []netip.Prefix, device int) (out []entry, err error) {
 }
 
 func oursOf(cluster netip.Prefix, device int) ([]entry, error) {
-	found, err := netlink.RouteListFiltered(familyOf(cluster.Addr()), &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
+	found, err := netdump.Routes(familyOf(cluster.Addr()), &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return nil, fmt.Errorf("list this machine's routes: %w", err)
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/wasmplane/wasmplane/core/netdump"
 )
 
 const (
@@ -73,12 +75,12 @@ func MTU(b Backend, a netip.Addr, wanted int, cluster []netip.Prefix) (int, erro
 // underlay is the link by which packets leave that come from an address of this machine,
 // and its MTU; no name and Ethernet's MTU where none is found.
 func underlay(a netip.Addr) (name string, mtu int) {
-	links, err := netlink.LinkList()
+	links, err := netdump.Links()
 	if err != nil {
 		return "", usualMTU
 	}
 	for _, l := range links {
-		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+		addrs, err := netdump.Addresses(l, netlink.FAMILY_ALL)
 		if err != nil || l.Attrs().Flags&net.FlagLoopback != 0 {
 			continue
 		}
@@ -127,7 +129,7 @@ func inside(to netip.Prefix) netip.Addr {
 // address gives the device the addresses by which this machine itself sends through it, and is
 // answered. For IPv6 the bridge's is chosen.
 func (c Config) address(link netlink.Link, own []Route) error {
-	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	addrs, err := netdump.Addresses(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list the addresses of %s: %w", c.Names.Tunnel(), err)
 	}
@@ -237,7 +239,7 @@ func connect(device int, others []Route) error {
 func key(n *netlink.Neigh) string { return n.IP.String() + " " + n.HardwareAddr.String() }
 
 func reconcile(device, family int, want map[string]*netlink.Neigh) error {
-	has, err := netlink.NeighList(device, family)
+	has, err := netdump.Neighbors(device, family)
 	if err != nil {
 		return fmt.Errorf("list what the tunnel knows: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/wasmplane/wasmplane/core/netdump"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -54,7 +55,7 @@ func links() (out []attached, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at this machine's links: %w", err)
 	}
-	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	addresses, err := netdump.Addresses(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("look at this machine's addresses: %w", err)
 	}
@@ -162,7 +163,7 @@ func known(ctx context.Context, on net.Interface, family int, ip netip.Addr) (ne
 		if !run.Sleep(ctx, often) {
 			return nil, nil
 		}
-		all, err := netlink.NeighList(on.Index, family)
+		all, err := netdump.Neighbors(on.Index, family)
 		if err != nil {
 			return nil, fmt.Errorf("look at the neighbours on %s: %w", on.Name, err)
 		}

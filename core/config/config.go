@@ -29,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/runtimehandler"
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 	"github.com/wasmplane/wasmplane/core/loadbalancer"
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 )
 
 // APIVersion and Kind of the document.
@@ -897,7 +898,7 @@ type Duration time.Duration
 func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	v, err := time.ParseDuration(n.Value)
 	if err != nil {
-		return &FieldError{Line: n.Line, Problem: fmt.Sprintf("expected a duration such as 30s or 5m, found %q", n.Value)}
+		return &strictyaml.FieldError{Line: n.Line, Problem: fmt.Sprintf("expected a duration such as 30s or 5m, found %q", n.Value)}
 	}
 	*d = Duration(v)
 	return nil
@@ -991,7 +992,7 @@ func (m NodeMode) String() string {
 // UnmarshalYAML implements yaml.Unmarshaler.
 func (m *NodeMode) UnmarshalYAML(n *yaml.Node) (err error) {
 	if *m, err = ParseNodeMode(n.Value); err != nil {
-		return &FieldError{Line: n.Line, Problem: err.Error()}
+		return &strictyaml.FieldError{Line: n.Line, Problem: err.Error()}
 	}
 	return nil
 }
@@ -1022,7 +1023,7 @@ var clusterName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,22}[a-z0-9])?$`)
 // errors name fields by their path, and say where in the file it was given.
 func (c *Configuration) Complete() error {
 	err := c.complete()
-	var wrong *FieldError
+	var wrong *strictyaml.FieldError
 	if errors.As(err, &wrong) && c.root != nil {
 		if line := lineOf(c.root, wrong.Path); line > 0 {
 			wrong.File, wrong.Line = c.File, line

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 )
 
 // Bounds of what is read.
@@ -168,7 +169,7 @@ func (i item) wrong(err error) error {
 			path = m[1]
 		}
 	}
-	return &config.FieldError{
+	return &strictyaml.FieldError{
 		File: i.file, Line: config.NearestLine(i.node, path) + i.offset, Path: path, Problem: fmt.Sprintf("%s: %v", i.key(), err),
 	}
 }
@@ -232,7 +233,7 @@ func (c content) parse(path string) ([]item, error) {
 		}
 		it := item{file: path, node: tree.Content[0], offset: d.line - 1}
 		at := func(field, problem string) error {
-			return &config.FieldError{File: path, Line: config.NearestLine(it.node, field) + it.offset, Path: field, Problem: problem}
+			return &strictyaml.FieldError{File: path, Line: config.NearestLine(it.node, field) + it.offset, Path: field, Problem: problem}
 		}
 		words, err := yaml.YAMLToJSONStrict(d.text)
 		if err != nil {
@@ -254,7 +255,7 @@ func (c content) parse(path string) ([]item, error) {
 // expand makes an object of a document, or the objects of a list.
 func (i item) expand(words []byte) ([]item, error) {
 	at := func(field, problem string) error {
-		return &config.FieldError{File: i.file, Line: config.NearestLine(i.node, field) + i.offset, Path: field, Problem: problem}
+		return &strictyaml.FieldError{File: i.file, Line: config.NearestLine(i.node, field) + i.offset, Path: field, Problem: problem}
 	}
 	decoded, _, err := unstructured.UnstructuredJSONScheme.Decode(words, nil, nil)
 	if err != nil {
@@ -285,7 +286,7 @@ func (i item) expand(words []byte) ([]item, error) {
 
 func (i item) check() error {
 	if i.object.GetAPIVersion() == "" || i.object.GetName() == "" {
-		return &config.FieldError{
+		return &strictyaml.FieldError{
 			File: i.file, Line: config.NearestLine(i.node, "metadata.name") + i.offset, Path: "metadata.name",
 			Problem: "expected apiVersion, kind and metadata.name (a generated name would make an object at each start)",
 		}

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
@@ -49,7 +49,7 @@ func (r Rules) Entry(o *unstructured.Unstructured) (manifest.Entry, error) {
 	}
 	e, err := manifest.Parse(&n, "spec")
 	if err != nil {
-		var fe *config.FieldError
+		var fe *strictyaml.FieldError
 		if errors.As(err, &fe) { // lines of what nobody wrote as lines say nothing
 			return e, fmt.Errorf("%s: %s", fe.Path, fe.Problem)
 		}

@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 )
 
 // Candidate is what another version of a plugin has of its own. Everything else is the entry's.
@@ -71,7 +71,7 @@ func (e *Entry) checkCandidate(n *yaml.Node, path string) error {
 
 // problemOf is what is wrong, without the place, where another place is named.
 func problemOf(err error) string {
-	var fe *config.FieldError
+	var fe *strictyaml.FieldError
 	if errors.As(err, &fe) {
 		return fe.Problem
 	}

@@ -22,7 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/host"
 )
@@ -256,7 +256,7 @@ type Duration time.Duration
 func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	v, err := time.ParseDuration(n.Value)
 	if err != nil || v < 0 {
-		return &config.FieldError{Line: n.Line, Problem: fmt.Sprintf("expected a duration such as 50ms or 2s, found %q", n.Value)}
+		return &strictyaml.FieldError{Line: n.Line, Problem: fmt.Sprintf("expected a duration such as 50ms or 2s, found %q", n.Value)}
 	}
 	*d = Duration(v)
 	return nil
@@ -269,7 +269,7 @@ type Bytes int64
 func (b *Bytes) UnmarshalYAML(n *yaml.Node) error {
 	q, err := resource.ParseQuantity(n.Value)
 	if err != nil || q.Sign() < 0 {
-		return &config.FieldError{Line: n.Line, Problem: fmt.Sprintf("expected an amount of bytes such as 32Mi, found %q", n.Value)}
+		return &strictyaml.FieldError{Line: n.Line, Problem: fmt.Sprintf("expected an amount of bytes such as 32Mi, found %q", n.Value)}
 	}
 	*b = Bytes(q.Value())
 	return nil
@@ -282,7 +282,7 @@ func Parse(n *yaml.Node, path string) (Entry, error) {
 		n = n.Content[0]
 	}
 	e := Entry{Line: n.Line}
-	if err := config.DecodeNode(n, &e, path); err != nil {
+	if err := strictyaml.Decode(n, &e, path); err != nil {
 		return Entry{}, err
 	}
 	if err := e.complete(n, path); err != nil {
@@ -323,7 +323,7 @@ func ParseAll(nodes []yaml.Node) ([]Entry, error) {
 			return nil, err
 		}
 		if first, twice := lines[e.Name]; twice {
-			return nil, &config.FieldError{
+			return nil, &strictyaml.FieldError{
 				Line: e.Line, Path: path + ".name",
 				Problem: fmt.Sprintf("%q is the name of the entry in line %d too", e.Name, first),
 			}
@@ -468,7 +468,7 @@ func fault(n *yaml.Node, path, field, problem string) error {
 	if path != "" {
 		field = path + "." + field
 	}
-	return &config.FieldError{Line: line, Path: field, Problem: problem}
+	return &strictyaml.FieldError{Line: line, Path: field, Problem: problem}
 }
 
 // LabelSelector is the selector in its API form; an empty one selects everything.
@@ -503,11 +503,11 @@ func (e *Entry) SettingsJSON() ([]byte, error) {
 	}
 	var v any
 	if err := e.Settings.Decode(&v); err != nil {
-		return nil, &config.FieldError{Line: e.Settings.Line, Path: "settings", Problem: err.Error()}
+		return nil, &strictyaml.FieldError{Line: e.Settings.Line, Path: "settings", Problem: err.Error()}
 	}
 	out, err := json.Marshal(v)
 	if err != nil {
-		return nil, &config.FieldError{Line: e.Settings.Line, Path: "settings", Problem: "expected what JSON can hold: " + err.Error()}
+		return nil, &strictyaml.FieldError{Line: e.Settings.Line, Path: "settings", Problem: "expected what JSON can hold: " + err.Error()}
 	}
 	return out, nil
 }

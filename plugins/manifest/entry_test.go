@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
@@ -110,7 +110,7 @@ func TestAWrongEntrySaysWhatIsWrongAndWhere(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := parseAll(t, "\nplugins:\n  - "+c.entry+"\n")
-			var fe *config.FieldError
+			var fe *strictyaml.FieldError
 			if !errors.As(err, &fe) {
 				t.Fatalf("error %v", err)
 			}

@@ -13,12 +13,13 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 )
 
 // OfFile reads the entries of a configuration; errors name its file.
 func OfFile(c *config.Configuration) ([]Entry, error) {
 	entries, err := ParseAll(c.Plugins)
-	var fe *config.FieldError
+	var fe *strictyaml.FieldError
 	if errors.As(err, &fe) && fe.File == "" {
 		fe.File = c.File
 	}

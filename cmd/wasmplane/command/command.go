@@ -29,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/simulation"
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 	"github.com/wasmplane/wasmplane/core/zpages"
 )
 
@@ -301,7 +302,7 @@ func (a *app) loadWithDir(f *pflag.FlagSet, s *settings) (*config.Configuration,
 
 // blame names the flag that a wrong value came by; all others are in the file.
 func blame(err error, f *pflag.FlagSet) error {
-	var wrong *config.FieldError
+	var wrong *strictyaml.FieldError
 	if !errors.As(err, &wrong) {
 		return err
 	}

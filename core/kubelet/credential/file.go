@@ -17,6 +17,7 @@ import (
 	configv1 "k8s.io/kubelet/config/v1"
 
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 )
 
 // versions of the file, and of the requests that programs get.
@@ -70,7 +71,7 @@ func readFile(file, binDir string, known map[string]bool) ([]configv1.Credential
 		return nil, fmt.Errorf("%s:1: expected a CredentialProviderConfig, found nothing", file)
 	}
 	wrong := func(path, format string, args ...any) error {
-		return &config.FieldError{File: file, Line: config.NearestLine(doc.Content[0], path), Path: path, Problem: fmt.Sprintf(format, args...)}
+		return &strictyaml.FieldError{File: file, Line: config.NearestLine(doc.Content[0], path), Path: path, Problem: fmt.Sprintf(format, args...)}
 	}
 	var tree any
 	if err := doc.Content[0].Decode(&tree); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 )
 
 // contract of the API is made when the first manifest is read: most nodes read none.
@@ -34,7 +35,7 @@ func Pod(ctx context.Context, file string, data []byte) (*corev1.Pod, error) {
 		return nil, err
 	}
 	wrong := func(path, format string, args ...any) error {
-		return &config.FieldError{File: file, Line: config.NearestLine(node, path), Path: path, Problem: fmt.Sprintf(format, args...)}
+		return &strictyaml.FieldError{File: file, Line: config.NearestLine(node, path), Path: path, Problem: fmt.Sprintf(format, args...)}
 	}
 	var tree map[string]any
 	if err := node.Decode(&tree); err != nil {

@@ -21,7 +21,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/kube-scheduler/config/v1"
+	v1 "k8s.io/kube-scheduler/config/v1"
 	k8sjson "sigs.k8s.io/json"
 
 	"github.com/wasmplane/wasmplane/core/config"
@@ -29,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/scheduler/extender"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 )
 
 // APIVersion and Kind of the document.
@@ -100,7 +101,7 @@ func (f *File) strictly(data []byte, into any, path string) error {
 
 // wrong is an error about a field; of one that is missing, where its parent stands.
 func (f *File) wrong(path, format string, args ...any) error {
-	return &config.FieldError{File: f.name, Line: config.NearestLine(f.root, path), Path: path, Problem: fmt.Sprintf(format, args...)}
+	return &strictyaml.FieldError{File: f.name, Line: config.NearestLine(f.root, path), Path: path, Problem: fmt.Sprintf(format, args...)}
 }
 
 // elsewhere are fields that mean something which is said otherwise, or not done.

@@ -33,6 +33,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/simulate"
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 )
 
 // APIVersion of the documents that are a simulation's own.
@@ -126,7 +127,7 @@ type document struct {
 
 // wrong is an error about a field of a document.
 func (d *document) wrong(path, format string, args ...any) error {
-	return &config.FieldError{File: d.file, Line: config.NearestLine(d.node, path), Path: path, Problem: fmt.Sprintf(format, args...)}
+	return &strictyaml.FieldError{File: d.file, Line: config.NearestLine(d.node, path), Path: path, Problem: fmt.Sprintf(format, args...)}
 }
 
 func (r *reader) file(path string, cluster bool) error {

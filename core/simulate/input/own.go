@@ -22,6 +22,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/simulate"
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 )
 
 // shapes are a document of kind Shapes.
@@ -56,8 +57,8 @@ var usual = shape{Name: "node", Allocatable: map[string]string{"cpu": "16", "mem
 
 // own decodes a document of ours.
 func (d *document) own(into any) error {
-	err := config.DecodeNode(d.node, into, "")
-	var wrong *config.FieldError
+	err := strictyaml.Decode(d.node, into, "")
+	var wrong *strictyaml.FieldError
 	if errors.As(err, &wrong) {
 		wrong.File = d.file
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
-	"github.com/google/go-containerregistry/pkg/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/plugins/plugintest/wat"
 )
@@ -214,7 +215,7 @@ func (c *cluster) podsUse(tb testing.TB) use {
 // cgroupCPU is the processor time that a cgroup and those below it have used.
 func cgroupCPU(tb testing.TB, cgroup string) time.Duration {
 	tb.Helper()
-	if linuxhost.CgroupV2() {
+	if hostcheck.CgroupV2() {
 		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", cgroup, "cpu.stat"))
 		if err != nil {
 			tb.Fatal(err)
@@ -275,7 +276,7 @@ func makeWasmOnlyClass(tb testing.TB, kube kubernetes.Interface) {
 // cgroupMemory is what a cgroup and those below it use: their processes, and the kernel for them.
 func cgroupMemory(tb testing.TB, cgroup string) uint64 {
 	tb.Helper()
-	if linuxhost.CgroupV2() {
+	if hostcheck.CgroupV2() {
 		stat := memoryStat(tb, filepath.Join("/sys/fs/cgroup", cgroup))
 		return stat["anon"] + stat["kernel"]
 	}

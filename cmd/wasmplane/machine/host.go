@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/localcsi"
@@ -38,8 +39,8 @@ func CheckHost(ctx context.Context, c *config.Configuration) (fatal, restriction
 	return fatal, restrictions
 }
 
-func problems(ctx context.Context, c *config.Configuration) []linuxhost.Problem {
-	out := linuxhost.Check(ctx)
+func problems(ctx context.Context, c *config.Configuration) []hostcheck.Problem {
+	out := hostcheck.Check(ctx)
 	if slices.ContainsFunc(c.Cluster.PodNetworks(), func(p netip.Prefix) bool { return p.Addr().Is6() }) {
 		if p := linuxhost.CheckIPv6(); p != nil {
 			out = append(out, *p)
@@ -50,7 +51,7 @@ func problems(ctx context.Context, c *config.Configuration) []linuxhost.Problem 
 
 // RequireHost fails where this machine cannot be a real node of a cluster, and says what it lacks.
 func RequireHost(ctx context.Context, c *config.Configuration) error {
-	if err := linuxhost.Fatal(problems(ctx, c)); err != nil {
+	if err := hostcheck.Fatal(problems(ctx, c)); err != nil {
 		return fmt.Errorf("this machine cannot be a real node:\n%w\nsimulated nodes work without: wasmplane up --nodes simulated:3", err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/guarded"
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/networkpolicy/filter"
 )
@@ -28,7 +29,7 @@ func (n *Node) policies(set *client.Set, eng engine.Engine, names linuxhost.Name
 	cfg := filter.Config{Table: names.Table("policies"), Node: c.Name, Client: set.Kube, Dynamic: set.Dynamic, Log: n.component.Options.Logger}
 	var link func(sandbox string) (string, error)
 	if own && c.CNIConfigDir == "" {
-		cfg.Bridge, cfg.Sees = true, linuxhost.BridgeFiltered
+		cfg.Bridge, cfg.Sees = true, hostcheck.BridgeFiltered
 		link = func(sandbox string) (string, error) { return linuxhost.LinkOf(names, sandbox) }
 	}
 	f, err := filter.New(cfg)

@@ -27,6 +27,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd/bounds"
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd/wasmpods"
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/runtimehandler"
@@ -66,7 +67,7 @@ type Config struct {
 	// Checkpoints: containers may be written to files by criu.
 	Checkpoints bool
 	// Facts about the machine; found out when nil.
-	Facts *linuxhost.Facts
+	Facts *hostcheck.Facts
 	// Helpers holds the small binaries; those embedded in this one when nil.
 	Helpers fs.FS
 	// Launching is called when no containerd runs, before one is launched, and what it
@@ -93,7 +94,7 @@ func (c Config) complete() (Config, error) {
 	}
 	c.Dir = filepath.Clean(c.Dir)
 	if c.Facts == nil {
-		c.Facts = linuxhost.Discover()
+		c.Facts = hostcheck.Discover()
 	}
 	if c.Runc == "" {
 		c.Runc = c.Facts.Runc

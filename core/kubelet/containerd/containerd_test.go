@@ -19,6 +19,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"go.uber.org/goleak"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/runtimehandler"
 )
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func testConfig(dir string) Config {
 	return Config{
-		Dir: dir, Names: linuxhost.NamesOf("test"), Runc: "/usr/sbin/runc", Facts: &linuxhost.Facts{Root: true},
+		Dir: dir, Names: linuxhost.NamesOf("test"), Runc: "/usr/sbin/runc", Facts: &hostcheck.Facts{Root: true},
 		Helpers: fstest.MapFS{
 			shimName: {Data: []byte("#!/bin/true\n"), Mode: 0o755},
 			cniName:  {Data: []byte("#!/bin/true\n"), Mode: 0o755},

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 )
 
 // TestWithoutThePrograms: the error names what is to be installed, and nothing is made.
@@ -132,7 +132,7 @@ func TestSomebodyElseLooks(t *testing.T) {
 // while it is in use says so, and does it afterwards.
 func TestGrowing(t *testing.T) {
 	file, at := image(t)
-	may := linuxhost.HasCapability(unix.CAP_SYS_RESOURCE)
+	may := hostcheck.HasCapability(unix.CAP_SYS_RESOURCE)
 	for i, size := range []int64{Smallest, 10 << 20, 4 << 30, 4 << 30, 1 << 20, 5 << 30} {
 		err := Grow(t.Context(), file, size)
 		if larger := i == 1 || i == 2 || i == 5; larger && !may {

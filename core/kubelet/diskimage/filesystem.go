@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 )
 
@@ -36,7 +36,7 @@ var ErrWhileMounted = errors.New("only a process with CAP_SYS_RESOURCE may enlar
 	"its pods have ended and the next one starts")
 
 // lookPath finds a program of the host; a test has one without.
-var lookPath = linuxhost.LookPath
+var lookPath = hostcheck.LookPath
 
 // program finds one of e2fsprogs's.
 func program(name string) (string, error) {
@@ -234,7 +234,7 @@ func Grow(ctx context.Context, file string, size int64) error {
 		return err
 	}
 	code, err := execute(ctx, "resize2fs", f.Name())
-	if code > 0 && !linuxhost.HasCapability(unix.CAP_SYS_RESOURCE) {
+	if code > 0 && !hostcheck.HasCapability(unix.CAP_SYS_RESOURCE) {
 		return fmt.Errorf("%w: %w", ErrWhileMounted, err)
 	}
 	return enlarged(code, err)

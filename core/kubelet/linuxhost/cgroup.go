@@ -12,62 +12,22 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 )
-
-// hierarchy is one mounted cgroup tree: the only one on a v2 host, one per
-// controller (and perhaps a v2 tree beside them) on a v1 or hybrid host.
-type hierarchy struct {
-	mount       string
-	controllers []string // empty for v2
-	v2          bool
-}
-
-// hierarchies lists the cgroup trees that this process sees.
-func hierarchies() ([]hierarchy, error) {
-	mounts, err := mounttable.Read()
-	if err != nil {
-		return nil, err
-	}
-	var hs []hierarchy
-	seen := map[string]bool{}
-	for _, m := range mounts {
-		if seen[m.Point] {
-			continue
-		}
-		switch m.Type {
-		case "cgroup":
-			seen[m.Point] = true
-			hs = append(hs, hierarchy{mount: m.Point, controllers: strings.Split(m.Options, ",")})
-		case "cgroup2":
-			seen[m.Point] = true
-			hs = append(hs, hierarchy{mount: m.Point, v2: true})
-		}
-	}
-	return hs, nil
-}
-
-// CgroupV2 tells whether the host has the unified hierarchy alone.
-func CgroupV2() bool {
-	var st unix.Statfs_t
-	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
-}
 
 // JoinCgroup moves the calling process into a cgroup, made when missing, in every
 // hierarchy. cpuset is left out on v1: a fresh cpuset has no processors and takes
 // no process.
 func JoinCgroup(path string) error {
-	hs, err := hierarchies()
+	hs, err := hostcheck.Hierarchies()
 	if err != nil {
 		return err
 	}
 	for _, h := range hs {
-		if slices.Contains(h.controllers, "cpuset") {
+		if slices.Contains(h.Controllers, "cpuset") {
 			continue
 		}
-		dir := filepath.Join(h.mount, path)
+		dir := filepath.Join(h.Mount, path)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make cgroup %s: %w", dir, err)
 		}
@@ -81,13 +41,13 @@ func JoinCgroup(path string) error {
 
 // CgroupProcesses lists the processes in a cgroup and below it, in any hierarchy.
 func CgroupProcesses(path string) ([]int, error) {
-	hs, err := hierarchies()
+	hs, err := hostcheck.Hierarchies()
 	if err != nil {
 		return nil, err
 	}
 	pids := map[int]bool{}
 	for _, h := range hs {
-		for _, dir := range cgroupDirs(filepath.Join(h.mount, path)) {
+		for _, dir := range cgroupDirs(filepath.Join(h.Mount, path)) {
 			data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 			if err != nil {
 				continue // gone meanwhile, or a threaded v2 cgroup
@@ -113,13 +73,13 @@ func RemoveCgroup(path string) error {
 	if path == "" || filepath.Clean("/"+path) == "/" {
 		return errors.New("refusing to remove the root cgroup")
 	}
-	hs, err := hierarchies()
+	hs, err := hostcheck.Hierarchies()
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, h := range hs {
-		dirs := cgroupDirs(filepath.Join(h.mount, path))
+		dirs := cgroupDirs(filepath.Join(h.Mount, path))
 		slices.Reverse(dirs) // children before parents
 		for _, dir := range dirs {
 			if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {

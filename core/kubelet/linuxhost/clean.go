@@ -17,6 +17,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/netdump"
 )
 
 const (
@@ -118,8 +120,8 @@ func removeBridge(n Names) error {
 	if br.Type() != "bridge" {
 		return fmt.Errorf("%s is a %s, not a bridge of ours; it is left alone", n.Bridge(), br.Type())
 	}
-	links, err := netlink.LinkList()
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+	links, err := netdump.Links()
+	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
 	var errs []error

@@ -24,6 +24,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/counters"
 	"github.com/wasmplane/wasmplane/core/kubelet/evict"
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/reservation"
@@ -113,7 +114,7 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("what the node keeps: %w", err)
 	}
-	h := &Host{cfg: cfg, rules: rules, reserved: reserved, v2: CgroupV2()}
+	h := &Host{cfg: cfg, rules: rules, reserved: reserved, v2: hostcheck.CgroupV2()}
 	if h.swap, err = swap.Look(cfg.Swap, h.v2); err != nil {
 		return nil, err
 	}

@@ -10,18 +10,20 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 )
 
 // RemoveTables removes the cluster's nftables tables, of every purpose: the
 // node's, the host ports', the service proxy's.
 func RemoveTables(ctx context.Context, n Names) error {
-	nft := LookPath("nft")
+	nft := hostcheck.LookPath("nft")
 	if nft == "" {
 		return nil // without it we have not made any
 	}
 	out, err := exec.CommandContext(ctx, nft, "list", "tables").Output()
 	if err != nil {
-		return fmt.Errorf("list nftables tables: %w", explainExit(err))
+		return fmt.Errorf("list nftables tables: %w", hostcheck.ExplainExit(err))
 	}
 	var errs []error
 	for s := bufio.NewScanner(bytes.NewReader(out)); s.Scan(); {
@@ -35,13 +37,4 @@ func RemoveTables(ctx context.Context, n Names) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// explainExit adds what a program said to why it failed.
-func explainExit(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
-		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
-	}
-	return err
 }

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/net/ipv6"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 	"github.com/wasmplane/wasmplane/core/netlab"
 )
 
@@ -38,7 +38,7 @@ func newStreet(t *testing.T) *street {
 	for _, name := range []string{"node", "a", "b"} {
 		s.Namespace(name)
 	}
-	linuxhost.LoadBridgeFilter(t.Context())
+	hostcheck.LoadBridgeFilter(t.Context())
 	s.in("node", func() error {
 		if err := write(map[string]string{"net/bridge/bridge-nf-call-ip6tables": "1", "net/ipv6/conf/all/forwarding": "1"}); err != nil {
 			return err

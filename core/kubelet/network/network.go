@@ -23,6 +23,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"sigs.k8s.io/knftables"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
@@ -94,7 +95,7 @@ func Setup(ctx context.Context, cfg Config) error {
 	if err := cfg.requireIPv6(); err != nil {
 		return err
 	}
-	linuxhost.LoadBridgeFilter(ctx)
+	hostcheck.LoadBridgeFilter(ctx)
 	if err := setSysctls(sysctlRecord, cfg.Names.ID, cfg.wantedSysctls()); err != nil {
 		return err
 	}

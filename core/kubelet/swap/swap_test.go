@@ -13,7 +13,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 	"github.com/wasmplane/wasmplane/core/kubelet/swap"
 )
 
@@ -145,7 +145,7 @@ func refuse(c *swap.Config) { c.Fail = true }
 
 // TestThisMachine: its memory is known, and a bound that is said to be there can be read in a cgroup.
 func TestThisMachine(t *testing.T) {
-	v2 := linuxhost.CgroupV2()
+	v2 := hostcheck.CgroupV2()
 	got, err := swap.Look(swap.Config{}, v2)
 	if err != nil || got.Memory <= 0 || got.Swap < 0 || got.V2 != v2 {
 		t.Fatalf("%+v (%v)", got, err)

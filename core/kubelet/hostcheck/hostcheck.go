@@ -1,21 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package linuxhost
+// Package hostcheck tells what a Linux machine lacks for real nodes: its tools, file systems, control groups, packet
+// filter and rights, each problem with what to do about it. It changes nothing, but for LoadBridgeFilter.
+package hostcheck
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
+	"github.com/wasmplane/wasmplane/core/run"
 	"golang.org/x/sys/unix"
 )
+
+// Hierarchy is one mounted cgroup tree: the only one on a v2 host, one per
+// controller (and perhaps a v2 tree beside them) on a v1 or hybrid host.
+type Hierarchy struct {
+	Mount       string
+	Controllers []string // empty for v2
+	v2          bool
+}
+
+// Hierarchies lists the cgroup trees that this process sees.
+func Hierarchies() ([]Hierarchy, error) {
+	mounts, err := mounttable.Read()
+	if err != nil {
+		return nil, err
+	}
+	var hs []Hierarchy
+	seen := map[string]bool{}
+	for _, m := range mounts {
+		if seen[m.Point] {
+			continue
+		}
+		switch m.Type {
+		case "cgroup":
+			seen[m.Point] = true
+			hs = append(hs, Hierarchy{Mount: m.Point, Controllers: strings.Split(m.Options, ",")})
+		case "cgroup2":
+			seen[m.Point] = true
+			hs = append(hs, Hierarchy{Mount: m.Point, v2: true})
+		}
+	}
+	return hs, nil
+}
+
+// CgroupV2 tells whether the host has the unified Hierarchy alone.
+func CgroupV2() bool {
+	var st unix.Statfs_t
+	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
+}
 
 // Problem is something that this machine lacks for real nodes.
 type Problem struct {
@@ -73,18 +117,6 @@ func Check(ctx context.Context) []Problem {
 	return ps
 }
 
-// Fatal answers the problems that keep a node from starting, as one error; nil if
-// there are none.
-func Fatal(problems []Problem) error {
-	var errs []error
-	for _, p := range problems {
-		if !p.Warning {
-			errs = append(errs, errors.New(p.String()))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // runcVersion is in the first line of "runc --version": "runc version 1.1.5+ds1".
 var runcVersion = regexp.MustCompile(`^runc version (\d+)\.(\d+)\S*`)
 
@@ -97,7 +129,7 @@ func checkRunc(ctx context.Context, path string) *Problem {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {
-		return &Problem{What: fmt.Sprintf("%s --version fails: %v", path, explainExit(err)), Fix: install}
+		return &Problem{What: fmt.Sprintf("%s --version fails: %v", path, ExplainExit(err)), Fix: install}
 	}
 	return judgeRunc(path, string(out))
 }
@@ -187,12 +219,12 @@ func checkCgroups(f *Facts) *Problem {
 			have[c] = true
 		}
 	} else {
-		hs, err := hierarchies()
+		hs, err := Hierarchies()
 		if err != nil {
 			return &Problem{What: err.Error(), Fix: "mount cgroup2 at /sys/fs/cgroup"}
 		}
 		for _, h := range hs {
-			for _, c := range h.controllers {
+			for _, c := range h.Controllers {
 				have[c] = true
 			}
 		}
@@ -243,7 +275,7 @@ func checkNFT(ctx context.Context, nft string) *Problem {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	if err := exec.CommandContext(ctx, nft, "list", "tables").Run(); err != nil {
-		return &Problem{What: fmt.Sprintf("nftables does not work (%v)", explainExit(err)), Fix: "load it: modprobe nf_tables"}
+		return &Problem{What: fmt.Sprintf("nftables does not work (%v)", ExplainExit(err)), Fix: "load it: modprobe nf_tables"}
 	}
 	return nil
 }
@@ -261,6 +293,190 @@ func checkBridgeFilter() *Problem {
 		What: "the kernel has no br_netfilter, so a pod does not reach a Service's pod on its own node, and pods that a NetworkPolicy selects do not start",
 		Fix:  "install the kernel's modules (modprobe br_netfilter), or use a kernel with CONFIG_BRIDGE_NETFILTER", Warning: true,
 	}
+}
+
+// inFreshNetns runs do in a network namespace of its own, which ends with it.
+func inFreshNetns(do func()) error {
+	return <-run.Go("a network namespace", func() error {
+		// Never unlocked: the thread is spoilt and ends with the goroutine.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("make a network namespace: %w", err)
+		}
+		do()
+		return nil
+	})
+}
+
+// checkRoot wants a root folder that runc can pivot from. The kernel's pivot_root
+// refuses where the current root is no mount point (a plain chroot) or the initial
+// ramdisk itself. In a chroot into a mount point containers start, but what is
+// executed in them later joins their mount namespace and finds itself outside of the
+// chroot, with all files of the machine.
+func checkRoot(asRoot bool) *Problem {
+	if asRoot {
+		outside, err := chrooted()
+		if err != nil {
+			return &Problem{
+				What: "whether this process runs in a chroot cannot be found out: " + err.Error(),
+				Fix:  "start it with CAP_SYS_ADMIN and CAP_SYS_CHROOT; " + simulated,
+			}
+		}
+		if outside {
+			return inChroot()
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return &Problem{What: "mounts cannot be read: " + err.Error(), Fix: "mount -t proc proc /proc"}
+	}
+	return judgeRoot(string(mounts))
+}
+
+func judgeRoot(mountinfo string) *Problem {
+	kind := "" // of what is mounted at the root last
+	for line := range strings.Lines(mountinfo) {
+		// 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+		before, after, ok := strings.Cut(line, " - ")
+		left, right := strings.Fields(before), strings.Fields(after)
+		if ok && len(left) > 4 && len(right) > 0 && left[4] == "/" {
+			kind = right[0]
+		}
+	}
+	switch kind {
+	case "":
+		return inChroot()
+	case "rootfs":
+		return &Problem{
+			What: "the root folder of this machine is the initial ramdisk, so runc cannot give containers a root of their own (pivot_root)",
+			Fix:  "boot into a mounted root (switch_root); " + simulated,
+		}
+	}
+	return nil
+}
+
+func inChroot() *Problem {
+	return &Problem{
+		What: "this process runs in a chroot, where runc cannot keep containers inside of their own root",
+		Fix:  "enter the folder by pivot_root instead (systemd-nspawn -D FOLDER does); " + simulated,
+	}
+}
+
+// chrooted reports whether the root folder of this process is another than that of
+// its mount namespace.
+func chrooted() (bool, error) {
+	var chrooted bool
+	err := <-run.Go("look at the root folder", func() (err error) {
+		// Never unlocked: the thread is spoilt and ends with the goroutine.
+		runtime.LockOSThread()
+		chrooted, err = leavesChroot()
+		return err
+	})
+	return chrooted, err
+}
+
+// leavesChroot joins this thread's own mount namespace, which leads to the
+// namespace's root folder, and reports whether that is another one.
+func leavesChroot() (bool, error) {
+	own, err := os.Open("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = own.Close() }()
+	var before, after unix.Stat_t
+	if err := unix.Stat("/", &before); err != nil {
+		return false, fmt.Errorf("stat /: %w", err)
+	}
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return false, fmt.Errorf("unshare the root folder from other threads: %w", err)
+	}
+	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNS); err != nil {
+		return false, fmt.Errorf("join the mount namespace: %w", err)
+	}
+	if err := unix.Stat("/", &after); err != nil {
+		return false, fmt.Errorf("stat /: %w", err)
+	}
+	return before.Dev != after.Dev || before.Ino != after.Ino, nil
+}
+
+// ExplainExit adds what a program said to why it failed.
+func ExplainExit(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
+	}
+	return err
+}
+
+// Facts are what containerd's configuration depends on.
+type Facts struct {
+	Root        bool   // we are root
+	Runc        string // path, empty when missing
+	NFT         string // path, empty when missing
+	AppArmor    bool   // the kernel has it on, and its parser is there
+	SysResource bool   // CAP_SYS_RESOURCE: scores of the OOM killer may be lowered
+	CgroupV2    bool   // the unified Hierarchy alone
+}
+
+// Discover finds the facts of this machine.
+func Discover() *Facts {
+	return &Facts{
+		Root:        os.Geteuid() == 0,
+		Runc:        LookPath("runc"),
+		NFT:         LookPath("nft"),
+		AppArmor:    appArmor(),
+		SysResource: HasCapability(unix.CAP_SYS_RESOURCE),
+		CgroupV2:    CgroupV2(),
+	}
+}
+
+// LookPath finds a program on PATH, or where root's programs are: a PATH of an
+// ordinary user often lacks those, and so does a service's. It is empty where there is none.
+func LookPath(name string) string {
+	if p, err := exec.LookPath(name); err == nil {
+		return p
+	}
+	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
+		if p, err := exec.LookPath(dir + "/" + name); err == nil {
+			return p
+		}
+	}
+	return ""
+}
+
+// appArmor asks what containerd's own check asks: the kernel's switch, and the
+// program that loads profiles.
+func appArmor() bool {
+	data, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	if err != nil || !strings.HasPrefix(string(data), "Y") {
+		return false
+	}
+	if _, err := os.Stat("/sys/kernel/security/apparmor"); err != nil {
+		return false
+	}
+	return LookPath("apparmor_parser") != ""
+}
+
+// HasCapability tells whether this process holds a capability now.
+func HasCapability(c int) bool {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return false
+	}
+	return data[c/32].Effective&(1<<(c%32)) != 0
+}
+
+// Fatal answers the problems that keep a node from starting, as one error; nil if
+// there are none.
+func Fatal(problems []Problem) error {
+	var errs []error
+	for _, p := range problems {
+		if !p.Warning {
+			errs = append(errs, errors.New(p.String()))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // BridgeFiltered says why packets between pods of one bridge do not pass nftables; nil: they do.

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package linuxhost
+package hostcheck
 
 import (
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,20 +30,7 @@ func TestRootsThatRuncCannotPivotFrom(t *testing.T) {
 
 const inChrootEnv = "WASMPLANE_TEST_IN_CHROOT"
 
-// The first goroutine stays on the first thread, for beMember.
-func init() {
-	if os.Getenv(memberEnv) != "" {
-		runtime.LockOSThread()
-	}
-}
-
 func TestMain(m *testing.M) {
-	if cgroup := os.Getenv(memberEnv); cgroup != "" {
-		beMember(cgroup)
-	}
-	if cgroup := os.Getenv(crowdEnv); cgroup != "" {
-		beCrowd(cgroup)
-	}
 	if os.Getenv(inChrootEnv) != "" {
 		if p := checkRoot(true); p != nil {
 			os.Stdout.WriteString(p.String()) //nolint:errcheck // the parent reads it

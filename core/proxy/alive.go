@@ -8,9 +8,8 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"sync"
-	"time"
 
+	"github.com/wasmplane/wasmplane/core/proxy/healthports"
 	"golang.org/x/net/netutil"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -18,70 +17,13 @@ import (
 // mostProbes that are connected at one time: whoever reaches the node may ask.
 const mostProbes = 256
 
-// late is how long a change may wait before the proxy calls itself unhealthy, as upstream.
-const late = time.Minute
-
-// pulse is how far the table is behind.
-type pulse struct {
-	now func() time.Time
-
-	mu sync.Mutex
-	// waits is since when a change waits; writes, since when one does that is being written. Zero: none.
-	waits, writes time.Time
-	updated       time.Time
-}
-
-// queued: there is a change to write.
-func (p *pulse) queued() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.waits.IsZero() {
-		p.waits = p.now()
-	}
-}
-
-// begun: what waited is being written. What comes from now on is of the next time.
-func (p *pulse) begun() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.writes, p.waits = p.waits, time.Time{}
-}
-
-// ended: it was written, or it waits on.
-func (p *pulse) ended(written bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case written:
-		p.updated = p.now()
-	case !p.writes.IsZero():
-		p.waits = p.writes
-	case p.waits.IsZero():
-		p.waits = p.now()
-	}
-	p.writes = time.Time{}
-}
-
-// state is whether nothing waits for too long, and when something was written last.
-func (p *pulse) state() (healthy bool, updated, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now = p.now()
-	for _, since := range []time.Time{p.waits, p.writes} {
-		if !since.IsZero() && now.Sub(since) >= late {
-			return false, p.updated, now
-		}
-	}
-	return true, now, now // as upstream: the time of the last change says nothing of one that has none
-}
-
 // Health answers load balancers and probes in upstream's form: at /healthz whether new connections
 // should come to this node, at /livez whether the proxy does its work. eligible says whether the node
 // is to stay: nil = always.
 func (p *Proxy) Health(eligible func() bool) http.Handler {
 	answer := func(eligible func() bool) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
-			healthy, updated, now := p.pulse.state()
+			healthy, updated, now := p.pulse.State()
 			body := map[string]any{"lastUpdated": updated, "currentTime": now, "healthy": healthy}
 			status := map[string]any{}
 			for _, s := range p.sides {
@@ -154,10 +96,10 @@ func (p *Proxy) ServeStatus(ctx context.Context, l net.Listener) error {
 }
 
 func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
-	server, done := serve(netutil.LimitListener(l, mostProbes), h)
+	server, done := healthports.Serve(netutil.LimitListener(l, mostProbes), h)
 	select {
 	case <-ctx.Done():
-		end(ctx, server)
+		healthports.End(ctx, server)
 		<-done
 		return nil
 	case err := <-done:

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/proxy/healthports"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +24,7 @@ import (
 // written, failed, or came while another was written.
 func TestAChangeThatWaitsForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &Proxy{pulse: &pulse{now: time.Now, updated: time.Now()}, sides: []*side{{planner: v4()}}}
+		p := &Proxy{pulse: &healthports.Pulse{Now: time.Now, Updated: time.Now()}, sides: []*side{{planner: v4()}}}
 		stays := true
 		h := p.Health(func() bool { return stays })
 		want := func(when string, healthz, livez int) {
@@ -39,39 +40,39 @@ func TestAChangeThatWaitsForLong(t *testing.T) {
 				if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
 					t.Fatal(err)
 				}
-				if w.Code != code || !body.CurrentTime.Equal(time.Now()) || body.CurrentTime.Sub(body.LastUpdated) >= late != (livez != 200) ||
+				if w.Code != code || !body.CurrentTime.Equal(time.Now()) || body.CurrentTime.Sub(body.LastUpdated) >= healthports.Late != (livez != 200) ||
 					body.Status[corev1.IPv4Protocol].Healthy != (livez == 200) || (body.NodeEligible != nil) != (path == "/healthz") {
 					t.Errorf("%s: %s answers %d %s, want %d", when, path, w.Code, w.Body, code)
 				}
 			}
 		}
 		want("at rest", 200, 200)
-		p.pulse.queued()
-		time.Sleep(late - time.Second)
+		p.pulse.Queued()
+		time.Sleep(healthports.Late - time.Second)
 		want("a change is not late yet", 200, 200)
-		p.pulse.begun()
-		p.pulse.queued()
+		p.pulse.Begun()
+		p.pulse.Queued()
 		time.Sleep(time.Second)
 		want("a write takes too long", 503, 503)
-		p.pulse.ended(false)
+		p.pulse.Ended(false)
 		want("it failed", 503, 503)
-		p.pulse.begun()
-		p.pulse.ended(true)
+		p.pulse.Begun()
+		p.pulse.Ended(true)
 		want("it succeeded", 200, 200)
-		p.pulse.queued()
-		p.pulse.begun()
-		p.pulse.queued() // while the first is being written
-		p.pulse.ended(true)
-		time.Sleep(late)
+		p.pulse.Queued()
+		p.pulse.Begun()
+		p.pulse.Queued() // while the first is being written
+		p.pulse.Ended(true)
+		time.Sleep(healthports.Late)
 		want("the second change waits", 503, 503)
-		p.pulse.begun()
-		p.pulse.ended(true)
-		p.pulse.begun()
-		p.pulse.ended(false) // the table was repaired, and that failed
-		time.Sleep(late)
+		p.pulse.Begun()
+		p.pulse.Ended(true)
+		p.pulse.Begun()
+		p.pulse.Ended(false) // the table was repaired, and that failed
+		time.Sleep(healthports.Late)
 		want("a repair waits", 503, 503)
-		p.pulse.begun()
-		p.pulse.ended(true)
+		p.pulse.Begun()
+		p.pulse.Ended(true)
 		stays = false
 		want("the node is to go", 503, 200)
 	})
@@ -79,7 +80,7 @@ func TestAChangeThatWaitsForLong(t *testing.T) {
 
 // TestTheModeIsToldAsUpstreamTellsIt, beside the health and the metrics, and nothing else is.
 func TestTheModeIsToldAsUpstreamTellsIt(t *testing.T) {
-	p := &Proxy{pulse: &pulse{now: time.Now, updated: time.Now()}, measured: newMeasures()}
+	p := &Proxy{pulse: &healthports.Pulse{Now: time.Now, Updated: time.Now()}, measured: newMeasures()}
 	for path, want := range map[string]struct {
 		code int
 		body string
@@ -112,7 +113,7 @@ func TestWhichNodesStay(t *testing.T) {
 // TestHealthIsServed until the proxy ends, and nothing is left then.
 func TestHealthIsServed(t *testing.T) {
 	leaks := goleak.IgnoreCurrent()
-	p := &Proxy{pulse: &pulse{now: time.Now, updated: time.Now()}, measured: newMeasures()}
+	p := &Proxy{pulse: &healthports.Pulse{Now: time.Now, Updated: time.Now()}, measured: newMeasures()}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -210,14 +210,14 @@ func TestSourceRangesAllowWhatTheySay(t *testing.T) {
 func TestHealthCountsWhatIsReady(t *testing.T) {
 	local := service("web", vip, balancedAt("198.51.100.11"), localOnly, func(s *corev1.Service) { s.Spec.HealthCheckNodePort = 32000 })
 	list := slice("web", "n1", "10.0.0.1", "10.0.0.2")
-	if p := v4().plan(local, one(list)); p.health == nil || p.health.local != 2 {
+	if p := v4().plan(local, one(list)); p.health == nil || p.health.Local != 2 {
 		t.Errorf("%+v", p.health)
 	}
 	for i := range list.Endpoints {
 		list.Endpoints[i].Conditions = discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}
 	}
 	p := v4().plan(local, one(list))
-	if p.health == nil || p.health.local != 0 {
+	if p.health == nil || p.health.Local != 0 {
 		t.Errorf("%+v", p.health)
 	}
 	if len(p.elements) == 0 || p.elements[elementKey{mapServices, "198.51.100.11 . tcp . 80"}] == "" {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/proxy/healthports"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,7 +30,7 @@ func silenced(service, node string, ips ...string) *discoveryv1.EndpointSlice {
 func follower(t *testing.T) (p *Proxy, leads func() (to string, changed bool)) {
 	t.Helper()
 	p = &Proxy{
-		wake: make(chan struct{}, 1), pulse: &pulse{now: time.Now}, measured: newMeasures(),
+		wake: make(chan struct{}, 1), pulse: &healthports.Pulse{Now: time.Now}, measured: newMeasures(),
 		services: map[types.NamespacedName]*corev1.Service{},
 		slices:   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice{},
 		dirty:    map[types.NamespacedName]bool{},

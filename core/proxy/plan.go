@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/wasmplane/wasmplane/core/proxy/healthports"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,7 +44,7 @@ type plan struct {
 	chains   map[string]chain
 	elements map[elementKey]string
 	affinity map[string]int32 // set name -> seconds
-	health   *healthWant
+	health   *healthports.Want
 	udp      []flow
 }
 
@@ -121,7 +122,7 @@ func (pl planner) plan(s *corev1.Service, slices []*discoveryv1.EndpointSlice) *
 		pl.port(p, s, port, all, local)
 	}
 	if n := s.Spec.HealthCheckNodePort; n != 0 && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
-		p.health = &healthWant{service: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, port: n, local: healthy}
+		p.health = &healthports.Want{Service: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, Port: n, Local: healthy}
 	}
 	return p
 }

@@ -77,7 +77,7 @@ func TestSlicesThatAreNotOurs(t *testing.T) {
 			s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
 			s.Spec.HealthCheckNodePort = 32000
 		}), []*discoveryv1.EndpointSlice{taken})
-		if _, served := p.elements[elementKey{mapServices, vip + " . tcp . 80"}]; served || p.health.local != 0 {
+		if _, served := p.elements[elementKey{mapServices, vip + " . tcp . 80"}]; served || p.health.Local != 0 {
 			t.Errorf("%s: the endpoint is used: %+v, %+v", label, p.elements, p.health)
 		}
 		if got := p.elements[elementKey{mapNoIPs, vip + " . tcp . 80"}]; got == "" {

@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/wasmplane/wasmplane/core/proxy/healthports"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -84,8 +85,8 @@ type Proxy struct {
 	wake   chan struct{}
 	synced []cache.InformerSynced
 	sides  []*side
-	health *healthPorts
-	pulse  *pulse
+	health *healthports.Ports
+	pulse  *healthports.Pulse
 
 	mu       sync.Mutex // guards what event handlers write
 	services map[types.NamespacedName]*corev1.Service
@@ -113,9 +114,9 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	beat := &pulse{now: time.Now, updated: time.Now()}
+	beat := &healthports.Pulse{Now: time.Now, Updated: time.Now()}
 	p := &Proxy{
-		cfg: cfg, ready: make(chan struct{}), wake: make(chan struct{}, 1), health: newHealthPorts(cfg.Log, beat), pulse: beat,
+		cfg: cfg, ready: make(chan struct{}), wake: make(chan struct{}, 1), health: healthports.New(cfg.Log, beat), pulse: beat,
 		measured: newMeasures(),
 		services: map[types.NamespacedName]*corev1.Service{},
 		slices:   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice{},
@@ -232,7 +233,7 @@ func (p *Proxy) slice(o any, deleted bool) {
 // change is to be written. Lock held.
 func (p *Proxy) change(key types.NamespacedName) {
 	p.dirty[key] = true
-	p.pulse.queued()
+	p.pulse.Queued()
 	for _, s := range p.sides {
 		p.measured.queued.WithLabelValues(s.planner.family.name()).SetToCurrentTime()
 	}
@@ -251,7 +252,7 @@ func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 // Run keeps the table up to date until ctx ends, and leaves it as it is: Services
 // stay reachable. Cleanup removes it.
 func (p *Proxy) Run(ctx context.Context) error {
-	defer p.health.closeAll(ctx)
+	defer p.health.CloseAll(ctx)
 	defer p.stopForgetting()
 	if !cache.WaitForCacheSync(ctx.Done(), p.synced...) {
 		return nil
@@ -316,7 +317,7 @@ func (p *Proxy) take() (map[types.NamespacedName]input, string) {
 		changed[key] = input{p.services[key], slices.Collect(maps.Values(p.slices[key])), slices.Collect(maps.Values(p.kept(key)))}
 	}
 	p.dirty = map[types.NamespacedName]bool{}
-	p.pulse.begun()
+	p.pulse.Begun()
 	return changed, p.zone
 }
 
@@ -327,7 +328,7 @@ func (p *Proxy) sync(ctx context.Context) error {
 	changed, zone := p.take()
 	networks, reserved := p.networks(), p.reserved()
 	var errs []error
-	health := map[int32]*healthWant{}
+	health := map[int32]*healthports.Want{}
 	for _, s := range p.sides {
 		s.planner.zone = zone
 		s.reserve(reserved)
@@ -350,13 +351,13 @@ func (p *Proxy) sync(ctx context.Context) error {
 			p.cfg.Log.WarnContext(ctx, "stale UDP flows remain until they time out", "error", err)
 		}
 		for _, plan := range s.state.plans {
-			if w := plan.health; w != nil && (health[w.port] == nil || health[w.port].local < w.local) {
-				health[w.port] = w
+			if w := plan.health; w != nil && (health[w.Port] == nil || health[w.Port].Local < w.Local) {
+				health[w.Port] = w
 			}
 		}
 	}
-	p.health.sync(ctx, health)
-	p.pulse.ended(len(errs) == 0)
+	p.health.Sync(ctx, health)
+	p.pulse.Ended(len(errs) == 0)
 	return errors.Join(errs...)
 }
 

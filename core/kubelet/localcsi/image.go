@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/diskimage"
+	"github.com/wasmplane/wasmplane/core/kubelet/localcsi/treecopy"
 )
 
 // thaw lets file systems go on that a process froze which ended before it could.
@@ -130,14 +131,14 @@ func copyFrozen(ctx context.Context, from *item, data string) (err error) {
 		return fmt.Errorf("make the file of a volume: %w", err)
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	if clone(to, in) == nil {
+	if treecopy.Clone(to, in) == nil {
 		return nil
 	}
 	info, err := in.Stat()
 	if err != nil {
 		return fmt.Errorf("look at the file of a volume: %w", err)
 	}
-	return copyData(ctx, to, in, info.Size())
+	return treecopy.Data(ctx, to, in, info.Size())
 }
 
 func syncFile(data string) error {

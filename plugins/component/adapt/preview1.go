@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/wasmplane/wasmplane/plugins/component/binary"
+	"github.com/wasmplane/wasmplane/plugins/component/coremodule"
 	"github.com/wasmplane/wasmplane/plugins/component/encode"
 )
 
@@ -64,7 +64,7 @@ var constant = map[string]struct {
 // Preview1 makes the adapter for what a module imports of WASI 0.1; it comes behind Memory. Where the module imports
 // nothing of it, is false.
 func Preview1(module []byte) (a encode.Adapter, is bool, err error) {
-	core, err := binary.Module(module)
+	core, err := coremodule.Module(module)
 	if err != nil {
 		return a, false, err
 	}

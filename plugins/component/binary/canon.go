@@ -5,6 +5,7 @@ package binary
 import (
 	"fmt"
 
+	"github.com/wasmplane/wasmplane/plugins/component/bytereader"
 	"github.com/wasmplane/wasmplane/plugins/component/ctype"
 )
 
@@ -26,8 +27,8 @@ var asynchronous = map[byte]string{
 	0x40: "thread.spawn-ref", 0x41: "thread.spawn-indirect", 0x42: "thread.available-parallelism",
 }
 
-func (s *scope) readCanon(r *reader) error {
-	switch b := r.byte(); b {
+func (s *scope) readCanon(r *bytereader.Reader) error {
+	switch b := r.Byte(); b {
 	case 0:
 		return s.readLift(r)
 	case 1:
@@ -38,25 +39,25 @@ func (s *scope) readCanon(r *reader) error {
 		if name, ok := asynchronous[b]; ok {
 			return fmt.Errorf("the asynchronous built-in %s is not supported: %s", name, howSync)
 		}
-		if r.err == nil {
-			r.invalid(b, "canonical function")
+		if r.Err == nil {
+			r.Invalid(b, "canonical function")
 		}
-		return r.err
+		return r.Err
 	}
 }
 
 // readOptions reads the options of a lifted or lowered function.
-func (s *scope) readOptions(r *reader) (o Options, err error) {
+func (s *scope) readOptions(r *bytereader.Reader) (o Options, err error) {
 	encoding := ""
 	once := func(name string, p **uint32) {
-		i := r.u32()
+		i := r.U32()
 		if *p != nil && err == nil {
 			err = fmt.Errorf("canonical option `%s` is specified more than once", name)
 		}
 		*p = &i
 	}
-	for n := r.count("canonical options", 16); n > 0 && r.err == nil && err == nil; n-- {
-		switch b := r.byte(); b {
+	for n := r.Count("canonical options", 16); n > 0 && r.Err == nil && err == nil; n-- {
+		switch b := r.Byte(); b {
 		case 0, 1, 2:
 			name := [...]string{"utf8", "utf16", "latin1-utf16"}[b]
 			if encoding != "" {
@@ -72,13 +73,13 @@ func (s *scope) readOptions(r *reader) (o Options, err error) {
 		case 6, 7:
 			return o, fmt.Errorf("the canonical options async and callback are not supported: %s", howSync)
 		default:
-			if r.err == nil {
-				r.invalid(b, "canonical option")
+			if r.Err == nil {
+				r.Invalid(b, "canonical option")
 			}
 		}
 	}
-	if r.err != nil {
-		return o, r.err
+	if r.Err != nil {
+		return o, r.Err
 	}
 	if err != nil {
 		return o, err
@@ -90,7 +91,7 @@ var reallocType = &ctype.CoreFunc{Params: []ctype.Core{ctype.I32, ctype.I32, cty
 
 func (s *scope) checkOptions(o *Options) error {
 	if o.Memory != nil {
-		m, err := get(s.coreValues[ctype.CoreMemories], *o.Memory, "memory")
+		m, err := bytereader.Get(s.coreValues[ctype.CoreMemories], *o.Memory, "memory")
 		if err != nil {
 			return err
 		}
@@ -101,7 +102,7 @@ func (s *scope) checkOptions(o *Options) error {
 	if o.Realloc == nil {
 		return nil
 	}
-	f, err := get(s.coreFuncs, *o.Realloc, "core function")
+	f, err := bytereader.Get(s.coreFuncs, *o.Realloc, "core function")
 	if err != nil {
 		return err
 	}
@@ -138,16 +139,16 @@ func (s *scope) spilled(f *ctype.Func, spill bool) (*ctype.Type, error) {
 	return s.set.Intern(t)
 }
 
-func (s *scope) readLift(r *reader) error {
-	r.expect(0, "canonical function lift")
-	d := &Lift{Func: r.u32()}
+func (s *scope) readLift(r *bytereader.Reader) error {
+	r.Expect(0, "canonical function lift")
+	d := &Lift{Func: r.U32()}
 	var err error
 	if d.Options, err = s.readOptions(r); err != nil {
 		return err
 	}
-	t := r.u32()
-	if r.err != nil {
-		return r.err
+	t := r.U32()
+	if r.Err != nil {
+		return r.Err
 	}
 	if d.Type, err = s.funcType(t); err != nil {
 		return err
@@ -155,7 +156,7 @@ func (s *scope) readLift(r *reader) error {
 	if d.Type.Async {
 		return fmt.Errorf("asynchronous functions are not supported: %s", howSync)
 	}
-	f, err := get(s.coreFuncs, d.Func, "core function")
+	f, err := bytereader.Get(s.coreFuncs, d.Func, "core function")
 	if err != nil {
 		return err
 	}
@@ -169,7 +170,7 @@ func (s *scope) readLift(r *reader) error {
 		return err
 	}
 	if p := d.Options.PostReturn; p != nil {
-		g, err := get(s.coreFuncs, *p, "core function")
+		g, err := bytereader.Get(s.coreFuncs, *p, "core function")
 		if err != nil {
 			return err
 		}
@@ -191,20 +192,20 @@ func lowered(got, want *ctype.CoreFunc) error {
 	return fmt.Errorf("type mismatch: lowered parameter types and results %s do not match the core function's %s", want, got)
 }
 
-func (s *scope) readLower(r *reader) error {
-	r.expect(0, "canonical function lower")
-	d := &Lower{Func: r.u32()}
+func (s *scope) readLower(r *bytereader.Reader) error {
+	r.Expect(0, "canonical function lower")
+	d := &Lower{Func: r.U32()}
 	var err error
 	if d.Options, err = s.readOptions(r); err != nil {
 		return err
 	}
-	if r.err != nil {
-		return r.err
+	if r.Err != nil {
+		return r.Err
 	}
 	if d.Options.PostReturn != nil {
 		return fmt.Errorf("canonical option `post-return` cannot be specified for lowerings")
 	}
-	if d.Type, err = get(s.funcs, d.Func, "function"); err != nil {
+	if d.Type, err = bytereader.Get(s.funcs, d.Func, "function"); err != nil {
 		return err
 	}
 	if d.Type.Async {
@@ -222,10 +223,10 @@ func (s *scope) readLower(r *reader) error {
 	return s.addCore(&ctype.CoreExtern{Sort: ctype.CoreFuncs, Func: d.Core})
 }
 
-func (s *scope) readBuiltin(r *reader, op ResourceOp) error {
-	i := r.u32()
-	if r.err != nil {
-		return r.err
+func (s *scope) readBuiltin(r *bytereader.Reader, op ResourceOp) error {
+	i := r.U32()
+	if r.Err != nil {
+		return r.Err
 	}
 	of, err := s.resource(i)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/wasmplane/wasmplane/plugins/component/bytereader"
+	"github.com/wasmplane/wasmplane/plugins/component/coremodule"
 	"github.com/wasmplane/wasmplane/plugins/component/ctype"
 )
 
@@ -28,26 +30,26 @@ func Decode(wasm []byte) (*Component, *ctype.Set, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := s.readComponent(&reader{b: wasm})
+	c, err := s.readComponent(&bytereader.Reader{B: wasm})
 	if err != nil {
 		return nil, nil, fmt.Errorf("not a valid component: %w", err)
 	}
 	return c, d.set, nil
 }
 
-func checkPreamble(r *reader) error {
-	head := r.bytes(uint32(min(len(r.b)-r.pos, 4)))
+func checkPreamble(r *bytereader.Reader) error {
+	head := r.Bytes(uint32(min(len(r.B)-r.Pos, 4)))
 	if !bytes.Equal(head, magic) {
 		return fmt.Errorf("it does not begin as WebAssembly does (magic header not detected)")
 	}
-	version := r.bytes(uint32(min(len(r.b)-r.pos, 4)))
+	version := r.Bytes(uint32(min(len(r.B)-r.Pos, 4)))
 	switch {
 	case bytes.Equal(version, preamble):
 		return nil
 	case bytes.Equal(version, coreLayer):
 		return fmt.Errorf("expected a version header for a component: this is a core module (wasm-tools component new makes a component of it)")
 	case len(version) < 4:
-		return errEnd
+		return bytereader.ErrEnd
 	}
 	return fmt.Errorf("unknown binary version %#x: only the component format %#x is known", version, preamble)
 }
@@ -58,30 +60,30 @@ var sections = [...]string{
 }
 
 // readComponent reads a component with its preamble.
-func (s *scope) readComponent(r *reader) (*Component, error) {
+func (s *scope) readComponent(r *bytereader.Reader) (*Component, error) {
 	if err := checkPreamble(r); err != nil {
 		return nil, err
 	}
-	for !r.done() {
-		id := r.byte()
-		c := r.part()
-		if r.err != nil {
-			return nil, r.err
+	for !r.Done() {
+		id := r.Byte()
+		c := r.Part()
+		if r.Err != nil {
+			return nil, r.Err
 		}
 		if int(id) >= len(sections) {
-			return nil, fmt.Errorf("malformed section id: %d (at byte %#x)", id, c.base)
+			return nil, fmt.Errorf("malformed section id: %d (at byte %#x)", id, c.Base)
 		}
 		if err := s.readSection(id, c); err != nil {
 			return nil, err
 		}
 	}
-	return &Component{Type: &s.typ, Defs: s.defs}, r.err
+	return &Component{Type: &s.typ, Defs: s.defs}, r.Err
 }
 
-func (s *scope) readSection(id byte, r *reader) error {
+func (s *scope) readSection(id byte, r *bytereader.Reader) error {
 	switch id {
 	case 0:
-		r.name()
+		r.Name()
 		return s.wrap(r, id, -1, nil)
 	case 1:
 		return s.wrap(r, id, s.modules, s.readModule(r))
@@ -90,26 +92,26 @@ func (s *scope) readSection(id byte, r *reader) error {
 	case 9, 12:
 		return s.wrap(r, id, -1, errValues)
 	}
-	n := r.u32()
-	for i := uint32(0); i < n && r.err == nil; i++ {
-		at := r.at()
+	n := r.U32()
+	for i := uint32(0); i < n && r.Err == nil; i++ {
+		at := r.At()
 		if err := s.wrap(r, id, int(i), s.readItem(id, r)); err != nil {
 			if _, ok := placeOf(err); !ok {
-				err = &placed{at: at, err: err}
+				err = &bytereader.Placed{At: at, Err: err}
 			}
 			return err
 		}
 	}
-	if r.err == nil && !r.done() {
-		r.fail("section size mismatch: bytes are left")
+	if r.Err == nil && !r.Done() {
+		r.Fail("section size mismatch: bytes are left")
 	}
 	return s.wrap(r, id, -1, nil)
 }
 
 // wrap names section and item of an error.
-func (s *scope) wrap(r *reader, id byte, i int, err error) error {
-	if r.err != nil {
-		err = r.err
+func (s *scope) wrap(r *bytereader.Reader, id byte, i int, err error) error {
+	if r.Err != nil {
+		err = r.Err
 	}
 	if err == nil {
 		return nil
@@ -122,8 +124,8 @@ func (s *scope) wrap(r *reader, id byte, i int, err error) error {
 
 func placeOf(err error) (int, bool) {
 	for err != nil {
-		if p, ok := err.(*placed); ok { //nolint:errorlint // the chain is walked here
-			return p.at, true
+		if p, ok := err.(*bytereader.Placed); ok { //nolint:errorlint // the chain is walked here
+			return p.At, true
 		}
 		u, ok := err.(interface{ Unwrap() error })
 		if !ok {
@@ -134,7 +136,7 @@ func placeOf(err error) (int, bool) {
 	return 0, false
 }
 
-func (s *scope) readItem(id byte, r *reader) error {
+func (s *scope) readItem(id byte, r *bytereader.Reader) error {
 	switch id {
 	case 2:
 		return s.readCoreInstance(r)
@@ -154,23 +156,23 @@ func (s *scope) readItem(id byte, r *reader) error {
 	return s.readExport(r)
 }
 
-func (s *scope) readModule(r *reader) error {
+func (s *scope) readModule(r *bytereader.Reader) error {
 	if err := s.countModule(); err != nil {
 		return err
 	}
 	s.modules++
-	t, err := readCoreModule(r)
+	t, err := coremodule.Read(r)
 	if err != nil {
 		return err
 	}
 	if err := s.define(len(t.Imports) + len(t.Exports)); err != nil {
 		return err
 	}
-	s.defs = append(s.defs, &CoreModule{Bytes: r.b, Type: t})
+	s.defs = append(s.defs, &CoreModule{Bytes: r.B, Type: t})
 	return s.add(ctype.Extern{Sort: ctype.Core0, Module: t})
 }
 
-func (s *scope) readNested(r *reader) error {
+func (s *scope) readNested(r *bytereader.Reader) error {
 	if err := s.countModule(); err != nil {
 		return err
 	}
@@ -187,40 +189,40 @@ func (s *scope) readNested(r *reader) error {
 }
 
 // readCoreInstance reads a core instance, and checks what the module is given.
-func (s *scope) readCoreInstance(r *reader) error {
-	switch b := r.byte(); b {
+func (s *scope) readCoreInstance(r *bytereader.Reader) error {
+	switch b := r.Byte(); b {
 	case 0:
 		return s.readCoreInstantiate(r)
 	case 1:
 		return s.readCoreBundle(r)
 	default:
-		if r.err == nil {
-			r.invalid(b, "core instance")
+		if r.Err == nil {
+			r.Invalid(b, "core instance")
 		}
-		return r.err
+		return r.Err
 	}
 }
 
-func (s *scope) readCoreInstantiate(r *reader) error {
-	d := &CoreInstantiate{Module: r.u32(), Args: map[string]uint32{}}
-	for n := r.count("arguments", maxArgs); n > 0 && r.err == nil; n-- {
-		name := r.name()
-		r.expect(byte(ctype.CoreInsts), "instantiation arg kind")
-		i := r.u32()
-		if _, twice := d.Args[name]; twice && r.err == nil {
+func (s *scope) readCoreInstantiate(r *bytereader.Reader) error {
+	d := &CoreInstantiate{Module: r.U32(), Args: map[string]uint32{}}
+	for n := r.Count("arguments", bytereader.MaxArgs); n > 0 && r.Err == nil; n-- {
+		name := r.Name()
+		r.Expect(byte(ctype.CoreInsts), "instantiation arg kind")
+		i := r.U32()
+		if _, twice := d.Args[name]; twice && r.Err == nil {
 			return fmt.Errorf("duplicate module instantiation argument named `%s`", name)
 		}
 		d.Args[name] = i
 	}
-	if r.err != nil {
-		return r.err
+	if r.Err != nil {
+		return r.Err
 	}
-	m, err := get(s.coreModules, d.Module, "module")
+	m, err := bytereader.Get(s.coreModules, d.Module, "module")
 	if err != nil {
 		return err
 	}
 	for name, i := range d.Args {
-		if _, err := get(s.coreInsts, i, "core instance"); err != nil {
+		if _, err := bytereader.Get(s.coreInsts, i, "core instance"); err != nil {
 			return fmt.Errorf("argument `%s`: %w", name, err)
 		}
 	}
@@ -242,14 +244,14 @@ func (s *scope) readCoreInstantiate(r *reader) error {
 	return s.define(1 + len(m.Imports))
 }
 
-func (s *scope) readCoreBundle(r *reader) error {
+func (s *scope) readCoreBundle(r *bytereader.Reader) error {
 	d := &CoreBundle{}
 	t := &ctype.Module{}
 	seen := map[string]bool{}
-	for n := r.count("exports", 1<<16); n > 0 && r.err == nil; n-- {
-		e := CoreItem{Name: r.name(), Sort: ctype.CoreSort(r.byte()), Index: r.u32()}
-		if r.err != nil {
-			return r.err
+	for n := r.Count("exports", 1<<16); n > 0 && r.Err == nil; n-- {
+		e := CoreItem{Name: r.Name(), Sort: ctype.CoreSort(r.Byte()), Index: r.U32()}
+		if r.Err != nil {
+			return r.Err
 		}
 		if e.Sort > ctype.CoreTags {
 			return fmt.Errorf("invalid leading byte (%#x) for a core export", byte(e.Sort))
@@ -271,52 +273,52 @@ func (s *scope) readCoreBundle(r *reader) error {
 }
 
 // readSort reads a sort; of the core sorts only modules.
-func readSort(r *reader, what string) ctype.Sort {
-	b := r.byte()
+func readSort(r *bytereader.Reader, what string) ctype.Sort {
+	b := r.Byte()
 	switch {
-	case r.err != nil:
+	case r.Err != nil:
 	case b == 0:
-		if core := r.byte(); r.err == nil && ctype.CoreSort(core) != ctype.CoreModules {
-			r.invalid(core, what)
+		if core := r.Byte(); r.Err == nil && ctype.CoreSort(core) != ctype.CoreModules {
+			r.Invalid(core, what)
 		}
 	case b > byte(ctype.Instances):
-		r.invalid(b, what)
+		r.Invalid(b, what)
 	}
 	return ctype.Sort(b)
 }
 
-func (s *scope) readInstance(r *reader) error {
-	switch b := r.byte(); b {
+func (s *scope) readInstance(r *bytereader.Reader) error {
+	switch b := r.Byte(); b {
 	case 0:
 		return s.readInstantiate(r)
 	case 1:
 		return s.readBundle(r)
 	default:
-		if r.err == nil {
-			r.invalid(b, "instance")
+		if r.Err == nil {
+			r.Invalid(b, "instance")
 		}
-		return r.err
+		return r.Err
 	}
 }
 
 // readIndexed reads a sort with an index.
-func (s *scope) readIndexed(r *reader, i *Item) error {
+func (s *scope) readIndexed(r *bytereader.Reader, i *Item) error {
 	sort := readSort(r, "component external kind")
-	i.Index = r.u32()
-	if r.err != nil {
-		return r.err
+	i.Index = r.U32()
+	if r.Err != nil {
+		return r.Err
 	}
 	var err error
 	i.Extern, err = s.extern(sort, i.Index)
 	return err
 }
 
-func (s *scope) readInstantiate(r *reader) error {
-	d := &Instantiate{Component: r.u32()}
+func (s *scope) readInstantiate(r *bytereader.Reader) error {
+	d := &Instantiate{Component: r.U32()}
 	given := map[string]*ctype.Extern{}
 	seen := distinctNames{}
-	for n := r.count("arguments", maxArgs); n > 0 && r.err == nil; n-- {
-		i := Item{Name: r.name()}
+	for n := r.Count("arguments", bytereader.MaxArgs); n > 0 && r.Err == nil; n-- {
+		i := Item{Name: r.Name()}
 		if err := s.readIndexed(r, &i); err != nil {
 			return err
 		}
@@ -326,10 +328,10 @@ func (s *scope) readInstantiate(r *reader) error {
 		d.Args = append(d.Args, i)
 		given[i.Name] = &i.Extern
 	}
-	if r.err != nil {
-		return r.err
+	if r.Err != nil {
+		return r.Err
 	}
-	c, err := get(s.components, d.Component, "component")
+	c, err := bytereader.Get(s.components, d.Component, "component")
 	if err != nil {
 		return err
 	}
@@ -367,11 +369,11 @@ func (d distinctNames) add(what, name, previous string) error {
 	return nil
 }
 
-func (s *scope) readBundle(r *reader) error {
+func (s *scope) readBundle(r *bytereader.Reader) error {
 	d := &Bundle{}
 	t := &ctype.Instance{}
 	own := ctype.NewNames()
-	for n := r.count("exports", 1<<16); n > 0 && r.err == nil; n-- {
+	for n := r.Count("exports", 1<<16); n > 0 && r.Err == nil; n-- {
 		name, _, err := readExternName(r)
 		if err != nil {
 			return err
@@ -387,8 +389,8 @@ func (s *scope) readBundle(r *reader) error {
 		t.Exports = append(t.Exports, ctype.Named{Name: i.Name, Extern: i.Extern})
 	}
 	s.defs = append(s.defs, d)
-	if r.err != nil {
-		return r.err
+	if r.Err != nil {
+		return r.Err
 	}
 	if err := s.weigh(t); err != nil {
 		return err
@@ -397,17 +399,17 @@ func (s *scope) readBundle(r *reader) error {
 }
 
 // readAlias reads an alias, and adds what it stands for.
-func (s *scope) readAlias(r *reader) error {
-	sort := r.byte()
+func (s *scope) readAlias(r *bytereader.Reader) error {
+	sort := r.Byte()
 	core := ctype.CoreSort(0)
 	if sort == 0 {
-		core = ctype.CoreSort(r.byte())
-	} else if sort > byte(ctype.Instances) && r.err == nil {
-		r.invalid(sort, "component outer alias kind")
+		core = ctype.CoreSort(r.Byte())
+	} else if sort > byte(ctype.Instances) && r.Err == nil {
+		r.Invalid(sort, "component outer alias kind")
 	}
-	target := r.byte()
-	if r.err != nil {
-		return r.err
+	target := r.Byte()
+	if r.Err != nil {
+		return r.Err
 	}
 	switch target {
 	case 0:
@@ -417,21 +419,21 @@ func (s *scope) readAlias(r *reader) error {
 	case 2:
 		return s.aliasOuter(r, ctype.Sort(sort), core)
 	}
-	r.invalid(target, "alias")
-	return r.err
+	r.Invalid(target, "alias")
+	return r.Err
 }
 
-func (s *scope) aliasExport(r *reader, sort ctype.Sort, core ctype.CoreSort) error {
-	i, name := r.u32(), r.name()
+func (s *scope) aliasExport(r *bytereader.Reader, sort ctype.Sort, core ctype.CoreSort) error {
+	i, name := r.U32(), r.Name()
 	switch {
-	case r.err != nil:
-		return r.err
+	case r.Err != nil:
+		return r.Err
 	case sort == ctype.Core0 && core != ctype.CoreModules:
 		return fmt.Errorf("invalid leading byte (%#x) for component external kind", byte(core))
 	case s.kind != ofComponent && sort != ctype.Instances && sort != ctype.Types:
 		return fmt.Errorf("aliases in types may only refer to types or instances")
 	}
-	in, err := get(s.instances, i, "instance")
+	in, err := bytereader.Get(s.instances, i, "instance")
 	if err != nil {
 		return err
 	}
@@ -446,17 +448,17 @@ func (s *scope) aliasExport(r *reader, sort ctype.Sort, core ctype.CoreSort) err
 	return s.add(*e)
 }
 
-func (s *scope) aliasCore(r *reader, sort ctype.Sort, core ctype.CoreSort) error {
-	i, name := r.u32(), r.name()
+func (s *scope) aliasCore(r *bytereader.Reader, sort ctype.Sort, core ctype.CoreSort) error {
+	i, name := r.U32(), r.Name()
 	switch {
-	case r.err != nil:
-		return r.err
+	case r.Err != nil:
+		return r.Err
 	case sort != ctype.Core0 || core > ctype.CoreTags:
 		return fmt.Errorf("core instances export functions, tables, memories and globals only")
 	case s.kind != ofComponent:
 		return fmt.Errorf("aliases in types may only refer to types or instances")
 	}
-	in, err := get(s.coreInsts, i, "core instance")
+	in, err := bytereader.Get(s.coreInsts, i, "core instance")
 	if err != nil {
 		return err
 	}
@@ -471,10 +473,10 @@ func (s *scope) aliasCore(r *reader, sort ctype.Sort, core ctype.CoreSort) error
 	return s.addCore(e)
 }
 
-func (s *scope) aliasOuter(r *reader, sort ctype.Sort, core ctype.CoreSort) error {
-	count, i := r.u32(), r.u32()
-	if r.err != nil {
-		return r.err
+func (s *scope) aliasOuter(r *bytereader.Reader, sort ctype.Sort, core ctype.CoreSort) error {
+	count, i := r.U32(), r.U32()
+	if r.Err != nil {
+		return r.Err
 	}
 	ok := sort == ctype.Core0 && core == ctype.CoreTypes || sort == ctype.Types
 	if s.kind != ofComponent && !ok {
@@ -486,7 +488,7 @@ func (s *scope) aliasOuter(r *reader, sort ctype.Sort, core ctype.CoreSort) erro
 	}
 	switch {
 	case sort == ctype.Core0 && core == ctype.CoreTypes:
-		d, err := get(at.coreTypes, i, "core type")
+		d, err := bytereader.Get(at.coreTypes, i, "core type")
 		s.coreTypes = append(s.coreTypes, d)
 		if err != nil {
 			return err

@@ -7,33 +7,34 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/wasmplane/wasmplane/plugins/component/bytereader"
 	"github.com/wasmplane/wasmplane/plugins/component/ctype"
 )
 
 var suffix = regexp.MustCompile(`^[0-9A-Za-z.+-]*$`)
 
 // readExternName reads a name with its attributes. It says whether one of them is "implements".
-func readExternName(r *reader) (ctype.Name, bool, error) {
-	form := r.byte()
-	if form > 2 && r.err == nil {
-		r.invalid(form, "component name")
+func readExternName(r *bytereader.Reader) (ctype.Name, bool, error) {
+	form := r.Byte()
+	if form > 2 && r.Err == nil {
+		r.Invalid(form, "component name")
 	}
-	text := r.name()
-	if r.err != nil {
-		return ctype.Name{}, false, r.err
+	text := r.Name()
+	if r.Err != nil {
+		return ctype.Name{}, false, r.Err
 	}
 	n, err := ctype.ParseName(text)
 	if err != nil || form != 2 {
 		return n, false, err
 	}
 	seen := [3]bool{}
-	for left := r.count("attributes of a name", 3); left > 0 && r.err == nil; left-- {
-		kind := r.byte()
-		if kind > 2 && r.err == nil {
-			r.invalid(kind, "name option")
+	for left := r.Count("attributes of a name", 3); left > 0 && r.Err == nil; left-- {
+		kind := r.Byte()
+		if kind > 2 && r.Err == nil {
+			r.Invalid(kind, "name option")
 		}
-		value := r.name()
-		if r.err != nil {
+		value := r.Name()
+		if r.Err != nil {
 			break
 		}
 		if seen[kind] {
@@ -44,7 +45,7 @@ func readExternName(r *reader) (ctype.Name, bool, error) {
 			return n, false, err
 		}
 	}
-	return n, seen[0], r.err
+	return n, seen[0], r.Err
 }
 
 func checkAttribute(n *ctype.Name, kind byte, value string) error {
@@ -115,7 +116,7 @@ func (s *scope) introduce(what string, name *ctype.Name, implements bool, e ctyp
 	return s.add(e)
 }
 
-func (s *scope) readImport(r *reader) error {
+func (s *scope) readImport(r *bytereader.Reader) error {
 	name, implements, err := readExternName(r)
 	if err != nil {
 		return err
@@ -132,7 +133,7 @@ func (s *scope) readImport(r *reader) error {
 }
 
 // readExportDeclaration reads an export of a component's or instance's type.
-func (s *scope) readExportDeclaration(r *reader) error {
+func (s *scope) readExportDeclaration(r *bytereader.Reader) error {
 	name, implements, err := readExternName(r)
 	if err != nil {
 		return err
@@ -144,7 +145,7 @@ func (s *scope) readExportDeclaration(r *reader) error {
 	return s.introduce("export", &name, implements, e)
 }
 
-func (s *scope) readExport(r *reader) error {
+func (s *scope) readExport(r *bytereader.Reader) error {
 	name, implements, err := readExternName(r)
 	if err != nil {
 		return err
@@ -154,16 +155,16 @@ func (s *scope) readExport(r *reader) error {
 		return err
 	}
 	d := &Export{Name: name.Text, Index: i.Index, Extern: i.Extern, From: i.Extern.Def}
-	switch b := r.byte(); {
+	switch b := r.Byte(); {
 	case b == 1:
 		if d.Extern, err = s.readAscription(r, name.Text, i.Extern); err != nil {
 			return fmt.Errorf("export `%s`: %w", name.Text, err)
 		}
 	case b > 1:
-		r.invalid(b, "optional component export type")
+		r.Invalid(b, "optional component export type")
 	}
-	if r.err != nil {
-		return r.err
+	if r.Err != nil {
+		return r.Err
 	}
 	s.defs = append(s.defs, d)
 	if d.Extern.Sort == ctype.Types && d.Extern.Def.Resource != nil && strings.HasPrefix(d.Extern.Def.Resource.Name, "resource") {
@@ -173,7 +174,7 @@ func (s *scope) readExport(r *reader) error {
 }
 
 // readAscription reads the type that an export is to have for others.
-func (s *scope) readAscription(r *reader, name string, actual ctype.Extern) (ctype.Extern, error) {
+func (s *scope) readAscription(r *bytereader.Reader, name string, actual ctype.Extern) (ctype.Extern, error) {
 	var fresh []*ctype.Resource
 	e, err := s.readExtern(r, &fresh, name)
 	if err != nil {

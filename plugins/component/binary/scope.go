@@ -5,6 +5,7 @@ package binary
 import (
 	"fmt"
 
+	"github.com/wasmplane/wasmplane/plugins/component/bytereader"
 	"github.com/wasmplane/wasmplane/plugins/component/ctype"
 )
 
@@ -63,23 +64,23 @@ func (d *decoder) scope(parent *scope, kind scopeKind) (*scope, error) {
 	if parent != nil {
 		s.depth = parent.depth + 1
 	}
-	if s.depth > maxNesting {
-		return nil, fmt.Errorf("components and their types are nested deeper than %d", maxNesting)
+	if s.depth > bytereader.MaxNesting {
+		return nil, fmt.Errorf("components and their types are nested deeper than %d", bytereader.MaxNesting)
 	}
 	return s, nil
 }
 
 // define counts a definition.
 func (d *decoder) define(n int) error {
-	if d.definitions += n; d.definitions > maxDefinitions {
-		return fmt.Errorf("more than %d definitions", maxDefinitions)
+	if d.definitions += n; d.definitions > bytereader.MaxDefinitions {
+		return fmt.Errorf("more than %d definitions", bytereader.MaxDefinitions)
 	}
 	return nil
 }
 
 func (d *decoder) countModule() error {
-	if d.modules++; d.modules > maxModules {
-		return fmt.Errorf("more than %d core modules and components", maxModules)
+	if d.modules++; d.modules > bytereader.MaxModules {
+		return fmt.Errorf("more than %d core modules and components", bytereader.MaxModules)
 	}
 	return nil
 }
@@ -92,16 +93,7 @@ func (d *decoder) weigh(i *ctype.Instance) error {
 	return d.define(i.Weight())
 }
 
-// get finds an entry of an index space.
-func get[T any](space []T, i uint32, what string) (T, error) {
-	if int64(i) >= int64(len(space)) {
-		var none T
-		return none, fmt.Errorf("unknown %s %d: %s index out of bounds (there are %d)", what, i, what, len(space))
-	}
-	return space[i], nil
-}
-
-func (s *scope) typeAt(i uint32) (*ctype.Def, error) { return get(s.types, i, "type") }
+func (s *scope) typeAt(i uint32) (*ctype.Def, error) { return bytereader.Get(s.types, i, "type") }
 
 // valueType is the value type at an index.
 func (s *scope) valueType(i uint32) (*ctype.Type, error) {
@@ -154,15 +146,15 @@ func (s *scope) extern(sort ctype.Sort, i uint32) (e ctype.Extern, err error) {
 	e.Sort = sort
 	switch sort {
 	case ctype.Core0:
-		e.Module, err = get(s.coreModules, i, "module")
+		e.Module, err = bytereader.Get(s.coreModules, i, "module")
 	case ctype.Funcs:
-		e.Func, err = get(s.funcs, i, "function")
+		e.Func, err = bytereader.Get(s.funcs, i, "function")
 	case ctype.Types:
 		e.Def, err = s.typeAt(i)
 	case ctype.Components:
-		e.Component, err = get(s.components, i, "component")
+		e.Component, err = bytereader.Get(s.components, i, "component")
 	case ctype.Instances:
-		e.Instance, err = get(s.instances, i, "instance")
+		e.Instance, err = bytereader.Get(s.instances, i, "instance")
 	default:
 		err = errValues
 	}
@@ -193,10 +185,10 @@ var errValues = fmt.Errorf("values are not supported (they are not part of WASI 
 // coreExtern finds what an index of a core sort stands for.
 func (s *scope) coreExtern(sort ctype.CoreSort, i uint32) (*ctype.CoreExtern, error) {
 	if sort == ctype.CoreFuncs {
-		f, err := get(s.coreFuncs, i, "core function")
+		f, err := bytereader.Get(s.coreFuncs, i, "core function")
 		return &ctype.CoreExtern{Sort: sort, Func: f}, err
 	}
-	return get(s.coreValues[sort], i, sort.String())
+	return bytereader.Get(s.coreValues[sort], i, sort.String())
 }
 
 func (s *scope) addCore(e *ctype.CoreExtern) error {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/wasmplane/wasmplane/plugins/component/bytereader"
+	"github.com/wasmplane/wasmplane/plugins/component/coremodule"
 	"github.com/wasmplane/wasmplane/plugins/component/ctype"
 )
 
@@ -18,10 +20,10 @@ var primitives = map[byte]ctype.Kind{
 const howSync = "build the component for WASI 0.2, without asynchronous functions (componentize-qjs: --sync; wit-bindgen: no --async)"
 
 // readType reads one entry of the type section, and adds it.
-func (s *scope) readType(r *reader) error {
+func (s *scope) readType(r *bytereader.Reader) error {
 	d := &ctype.Def{}
 	var err error
-	switch form := r.byte(); form {
+	switch form := r.Byte(); form {
 	case 0x40, 0x43:
 		d.Func, err = s.readFuncType(r, form == 0x43)
 	case 0x41:
@@ -31,12 +33,12 @@ func (s *scope) readType(r *reader) error {
 	case 0x3f:
 		return s.readResource(r)
 	default:
-		if r.err == nil {
+		if r.Err == nil {
 			d.Value, err = s.readDefined(r, form)
 		}
 	}
-	if r.err != nil {
-		return r.err
+	if r.Err != nil {
+		return r.Err
 	}
 	if err != nil {
 		return err
@@ -45,11 +47,11 @@ func (s *scope) readType(r *reader) error {
 }
 
 // readValue reads a reference to a value type: a primitive, or an index.
-func (s *scope) readValue(r *reader) (*ctype.Type, error) {
-	at := r.pos
-	v := r.s33()
-	if r.err != nil {
-		return nil, r.err
+func (s *scope) readValue(r *bytereader.Reader) (*ctype.Type, error) {
+	at := r.Pos
+	v := r.S33()
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	if v >= 0 {
 		return s.valueType(uint32(v))
@@ -60,23 +62,23 @@ func (s *scope) readValue(r *reader) (*ctype.Type, error) {
 	if byte(v)&0x7f == 0x64 && v >= -64 {
 		return nil, fmt.Errorf("error contexts are not supported: %s", howSync)
 	}
-	r.pos = at
-	r.invalid(r.byte(), "component value type")
-	return nil, r.err
+	r.Pos = at
+	r.Invalid(r.Byte(), "component value type")
+	return nil, r.Err
 }
 
-func (s *scope) readOptional(r *reader, what string) (*ctype.Type, error) {
-	switch b := r.byte(); {
+func (s *scope) readOptional(r *bytereader.Reader, what string) (*ctype.Type, error) {
+	switch b := r.Byte(); {
 	case b == 1:
 		return s.readValue(r)
 	case b > 1:
-		r.invalid(b, what)
+		r.Invalid(b, what)
 	}
-	return nil, r.err
+	return nil, r.Err
 }
 
 // readDefined reads a value type that has a definition.
-func (s *scope) readDefined(r *reader, form byte) (*ctype.Type, error) {
+func (s *scope) readDefined(r *bytereader.Reader, form byte) (*ctype.Type, error) {
 	if k, ok := primitives[form]; ok {
 		return s.set.Primitive(k), nil
 	}
@@ -95,7 +97,7 @@ func (s *scope) readDefined(r *reader, form byte) (*ctype.Type, error) {
 	case 0x67:
 		t.Kind = ctype.FixedList
 		if t.Elem, err = s.readValue(r); err == nil {
-			if t.Len = r.u32(); t.Len == 0 && r.err == nil {
+			if t.Len = r.U32(); t.Len == 0 && r.Err == nil {
 				err = fmt.Errorf("a list of a fixed length has at least one element")
 			}
 		}
@@ -128,7 +130,7 @@ func (s *scope) readDefined(r *reader, form byte) (*ctype.Type, error) {
 		if form == 0x68 {
 			t.Kind = ctype.Borrow
 		}
-		t.Resource, err = s.resource(r.u32())
+		t.Resource, err = s.resource(r.U32())
 	case 0x66, 0x65:
 		return nil, fmt.Errorf("streams and futures are not supported: %s", howSync)
 	case 0x64:
@@ -137,10 +139,10 @@ func (s *scope) readDefined(r *reader, form byte) (*ctype.Type, error) {
 		t.Kind = ctype.Map
 		t.Elem, err = s.readEntry(r)
 	default:
-		r.invalid(form, "component defined type")
+		r.Invalid(form, "component defined type")
 	}
-	if r.err != nil {
-		return nil, r.err
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	if err != nil {
 		return nil, err
@@ -149,7 +151,7 @@ func (s *scope) readDefined(r *reader, form byte) (*ctype.Type, error) {
 }
 
 // readEntry reads key and value of a map, as the tuple that its entries are.
-func (s *scope) readEntry(r *reader) (*ctype.Type, error) {
+func (s *scope) readEntry(r *bytereader.Reader) (*ctype.Type, error) {
 	k, err := s.readValue(r)
 	if err != nil {
 		return nil, err
@@ -164,7 +166,7 @@ func (s *scope) readEntry(r *reader) (*ctype.Type, error) {
 	return s.set.Intern(&ctype.Type{Kind: ctype.Tuple, Fields: []ctype.Field{{Type: k}, {Type: v}}})
 }
 
-func (s *scope) readResult(r *reader, t *ctype.Type) error {
+func (s *scope) readResult(r *bytereader.Reader, t *ctype.Type) error {
 	ok, err := s.readOptional(r, "optional type")
 	if err != nil {
 		return err
@@ -189,22 +191,22 @@ func (d distinct) add(what, name, previous string) error {
 	return nil
 }
 
-func (s *scope) readFields(r *reader, named bool) ([]ctype.Field, error) {
+func (s *scope) readFields(r *bytereader.Reader, named bool) ([]ctype.Field, error) {
 	what, none := "record field name", "record type must have at least one field"
 	if !named {
 		none = "tuple type must have at least one type"
 	}
-	n := r.count("members of a type", maxArgs)
-	if n == 0 && r.err == nil {
+	n := r.Count("members of a type", bytereader.MaxArgs)
+	if n == 0 && r.Err == nil {
 		return nil, fmt.Errorf("%s", none)
 	}
 	var out []ctype.Field
 	names := distinct{}
-	for ; n > 0 && r.err == nil; n-- {
+	for ; n > 0 && r.Err == nil; n-- {
 		var f ctype.Field
 		if named {
-			f.Name = r.name()
-			if r.err != nil {
+			f.Name = r.Name()
+			if r.Err != nil {
 				break
 			}
 			if err := names.add(what, f.Name, "field name"); err != nil {
@@ -217,19 +219,19 @@ func (s *scope) readFields(r *reader, named bool) ([]ctype.Field, error) {
 		}
 		out = append(out, f)
 	}
-	return out, r.err
+	return out, r.Err
 }
 
-func (s *scope) readCases(r *reader) ([]ctype.Case, error) {
-	n := r.count("cases of a variant", maxArgs)
-	if n == 0 && r.err == nil {
+func (s *scope) readCases(r *bytereader.Reader) ([]ctype.Case, error) {
+	n := r.Count("cases of a variant", bytereader.MaxArgs)
+	if n == 0 && r.Err == nil {
 		return nil, fmt.Errorf("variant type must have at least one case")
 	}
 	var out []ctype.Case
 	names := distinct{}
-	for ; n > 0 && r.err == nil; n-- {
-		c := ctype.Case{Name: r.name()}
-		if r.err != nil {
+	for ; n > 0 && r.Err == nil; n-- {
+		c := ctype.Case{Name: r.Name()}
+		if r.Err != nil {
 			break
 		}
 		if err := names.add("variant case name", c.Name, "case name"); err != nil {
@@ -239,22 +241,22 @@ func (s *scope) readCases(r *reader) ([]ctype.Case, error) {
 		if c.Type, err = s.readOptional(r, "optional type"); err != nil {
 			return nil, err
 		}
-		r.expect(0, "zero byte required")
+		r.Expect(0, "zero byte required")
 		out = append(out, c)
 	}
-	return out, r.err
+	return out, r.Err
 }
 
-func readLabels(r *reader, what, none string) ([]string, error) {
-	n := r.count("labels of a type", maxArgs)
-	if n == 0 && r.err == nil {
+func readLabels(r *bytereader.Reader, what, none string) ([]string, error) {
+	n := r.Count("labels of a type", bytereader.MaxArgs)
+	if n == 0 && r.Err == nil {
 		return nil, fmt.Errorf("%s", none)
 	}
 	var out []string
 	names := distinct{}
-	for ; n > 0 && r.err == nil; n-- {
-		l := r.name()
-		if r.err != nil {
+	for ; n > 0 && r.Err == nil; n-- {
+		l := r.Name()
+		if r.Err != nil {
 			break
 		}
 		if err := names.add(what, l, strings.TrimPrefix(what, "enum ")); err != nil {
@@ -262,15 +264,15 @@ func readLabels(r *reader, what, none string) ([]string, error) {
 		}
 		out = append(out, l)
 	}
-	return out, r.err
+	return out, r.Err
 }
 
-func (s *scope) readFuncType(r *reader, async bool) (*ctype.Func, error) {
+func (s *scope) readFuncType(r *bytereader.Reader, async bool) (*ctype.Func, error) {
 	f := &ctype.Func{Async: async}
 	names := distinct{}
-	for n := r.count("parameters of a function", maxArgs); n > 0 && r.err == nil; n-- {
-		p := ctype.Param{Name: r.name()}
-		if r.err != nil {
+	for n := r.Count("parameters of a function", bytereader.MaxArgs); n > 0 && r.Err == nil; n-- {
+		p := ctype.Param{Name: r.Name()}
+		if r.Err != nil {
 			break
 		}
 		if err := names.add("function parameter name", p.Name, "parameter name"); err != nil {
@@ -292,35 +294,35 @@ func (s *scope) readFuncType(r *reader, async bool) (*ctype.Func, error) {
 	if f.Result != nil && f.Result.Borrows {
 		return nil, fmt.Errorf("function result cannot contain a `borrow` type")
 	}
-	return f, r.err
+	return f, r.Err
 }
 
-func (s *scope) readResults(r *reader) (*ctype.Type, error) {
-	switch b := r.byte(); b {
+func (s *scope) readResults(r *bytereader.Reader) (*ctype.Type, error) {
+	switch b := r.Byte(); b {
 	case 0:
 		return s.readValue(r)
 	case 1:
-		r.expect(0, "number of results")
+		r.Expect(0, "number of results")
 	default:
-		if r.err == nil {
-			r.invalid(b, "component function results")
+		if r.Err == nil {
+			r.Invalid(b, "component function results")
 		}
 	}
-	return nil, r.err
+	return nil, r.Err
 }
 
-func (s *scope) readResource(r *reader) error {
-	rep := readCoreValue(r)
+func (s *scope) readResource(r *bytereader.Reader) error {
+	rep := coremodule.Value(r)
 	d := &DefineResource{}
-	switch b := r.byte(); {
+	switch b := r.Byte(); {
 	case b == 1:
-		i := r.u32()
+		i := r.U32()
 		d.Dtor = &i
 	case b > 1:
-		r.invalid(b, "optional destructor")
+		r.Invalid(b, "optional destructor")
 	}
-	if r.err != nil {
-		return r.err
+	if r.Err != nil {
+		return r.Err
 	}
 	if s.kind != ofComponent {
 		return fmt.Errorf("resources can only be defined within a concrete component")
@@ -329,7 +331,7 @@ func (s *scope) readResource(r *reader) error {
 		return fmt.Errorf("resources can only be represented by `i32`")
 	}
 	if d.Dtor != nil {
-		f, err := get(s.coreFuncs, *d.Dtor, "core function")
+		f, err := bytereader.Get(s.coreFuncs, *d.Dtor, "core function")
 		if err != nil {
 			return err
 		}
@@ -344,7 +346,7 @@ func (s *scope) readResource(r *reader) error {
 	return s.add(ctype.Extern{Sort: ctype.Types, Def: &ctype.Def{Resource: d.Resource}})
 }
 
-func (s *scope) readInstanceType(r *reader) (*ctype.Instance, error) {
+func (s *scope) readInstanceType(r *bytereader.Reader) (*ctype.Instance, error) {
 	in, err := s.readDeclarations(r, ofInstanceType)
 	if err != nil {
 		return nil, err
@@ -353,7 +355,7 @@ func (s *scope) readInstanceType(r *reader) (*ctype.Instance, error) {
 	return t, s.weigh(t)
 }
 
-func (s *scope) readComponentType(r *reader) (*ctype.Component, error) {
+func (s *scope) readComponentType(r *bytereader.Reader) (*ctype.Component, error) {
 	in, err := s.readDeclarations(r, ofComponentType)
 	if err != nil {
 		return nil, err
@@ -362,24 +364,24 @@ func (s *scope) readComponentType(r *reader) (*ctype.Component, error) {
 	return &t, nil
 }
 
-func (s *scope) readDeclarations(r *reader, kind scopeKind) (*scope, error) {
+func (s *scope) readDeclarations(r *bytereader.Reader, kind scopeKind) (*scope, error) {
 	in, err := s.decoder.scope(s, kind)
 	if err != nil {
 		return nil, err
 	}
-	n := r.count("declarations of a type", 1<<16)
-	for i := uint32(0); i < n && r.err == nil; i++ {
+	n := r.Count("declarations of a type", 1<<16)
+	for i := uint32(0); i < n && r.Err == nil; i++ {
 		if err := in.readDeclaration(r); err != nil {
 			return nil, fmt.Errorf("declaration %d: %w", i, err)
 		}
 	}
-	return in, r.err
+	return in, r.Err
 }
 
-func (s *scope) readDeclaration(r *reader) error {
-	switch b := r.byte(); {
-	case r.err != nil:
-		return r.err
+func (s *scope) readDeclaration(r *bytereader.Reader) error {
+	switch b := r.Byte(); {
+	case r.Err != nil:
+		return r.Err
 	case b == 0:
 		return s.readCoreType(r)
 	case b == 1:
@@ -391,30 +393,30 @@ func (s *scope) readDeclaration(r *reader) error {
 	case b == 4:
 		return s.readExportDeclaration(r)
 	default:
-		r.invalid(b, "component or instance type declaration")
-		return r.err
+		r.Invalid(b, "component or instance type declaration")
+		return r.Err
 	}
 }
 
 // readExtern reads the type of an import or export. Resource types that it leaves open are new ones; they
 // are put into fresh.
-func (s *scope) readExtern(r *reader, fresh *[]*ctype.Resource, name string) (e ctype.Extern, err error) {
-	kind := r.byte()
+func (s *scope) readExtern(r *bytereader.Reader, fresh *[]*ctype.Resource, name string) (e ctype.Extern, err error) {
+	kind := r.Byte()
 	e.Sort = ctype.Sort(kind)
 	switch e.Sort {
 	case ctype.Core0:
-		r.expect(byte(ctype.CoreModules), "component external kind")
-		i := r.u32()
-		if r.err != nil {
-			return e, r.err
+		r.Expect(byte(ctype.CoreModules), "component external kind")
+		i := r.U32()
+		if r.Err != nil {
+			return e, r.Err
 		}
 		var d coreDef
-		if d, err = get(s.coreTypes, i, "core type"); err == nil && d.module == nil {
+		if d, err = bytereader.Get(s.coreTypes, i, "core type"); err == nil && d.module == nil {
 			err = fmt.Errorf("core type index %d is not a module type", i)
 		}
 		e.Module = d.module
 	case ctype.Funcs:
-		e.Func, err = s.funcType(r.u32())
+		e.Func, err = s.funcType(r.U32())
 	case ctype.Types:
 		e.Def, err = s.readBound(r, fresh, name)
 	case ctype.Components, ctype.Instances:
@@ -422,20 +424,20 @@ func (s *scope) readExtern(r *reader, fresh *[]*ctype.Resource, name string) (e 
 	case ctype.Values:
 		err = errValues
 	default:
-		if r.err == nil {
-			r.invalid(kind, "component external kind")
+		if r.Err == nil {
+			r.Invalid(kind, "component external kind")
 		}
 	}
-	if r.err != nil {
-		return e, r.err
+	if r.Err != nil {
+		return e, r.Err
 	}
 	return e, err
 }
 
-func (s *scope) readTypeIndex(r *reader, e *ctype.Extern, fresh *[]*ctype.Resource) error {
-	i := r.u32()
-	if r.err != nil {
-		return r.err
+func (s *scope) readTypeIndex(r *bytereader.Reader, e *ctype.Extern, fresh *[]*ctype.Resource) error {
+	i := r.U32()
+	if r.Err != nil {
+		return r.Err
 	}
 	d, err := s.typeAt(i)
 	if err != nil {
@@ -459,40 +461,40 @@ func (s *scope) readTypeIndex(r *reader, e *ctype.Extern, fresh *[]*ctype.Resour
 	return nil
 }
 
-func (s *scope) readBound(r *reader, fresh *[]*ctype.Resource, name string) (*ctype.Def, error) {
-	switch b := r.byte(); b {
+func (s *scope) readBound(r *bytereader.Reader, fresh *[]*ctype.Resource, name string) (*ctype.Def, error) {
+	switch b := r.Byte(); b {
 	case 0:
-		return s.typeAt(r.u32())
+		return s.typeAt(r.U32())
 	case 1:
 		made := s.set.NewResource(name)
 		*fresh = append(*fresh, made)
 		return &ctype.Def{Resource: made}, nil
 	default:
-		if r.err == nil {
-			r.invalid(b, "type bound")
+		if r.Err == nil {
+			r.Invalid(b, "type bound")
 		}
-		return nil, r.err
+		return nil, r.Err
 	}
 }
 
 // readCoreType reads one entry of the core type section, and adds it.
-func (s *scope) readCoreType(r *reader) error {
+func (s *scope) readCoreType(r *bytereader.Reader) error {
 	var d coreDef
 	var err error
-	switch form := r.byte(); form {
+	switch form := r.Byte(); form {
 	case 0x60:
-		d.fn = readFuncType(r)
+		d.fn = coremodule.FuncType(r)
 	case 0x50:
 		d.module, err = s.readModuleType(r)
 	case 0x00, 0x4e, 0x4f, 0x5e, 0x5f:
 		return fmt.Errorf("core types other than functions are not supported")
 	default:
-		if r.err == nil {
-			r.invalid(form, "type definition")
+		if r.Err == nil {
+			r.Invalid(form, "type definition")
 		}
 	}
-	if r.err != nil {
-		return r.err
+	if r.Err != nil {
+		return r.Err
 	}
 	if err != nil {
 		return err
@@ -502,22 +504,22 @@ func (s *scope) readCoreType(r *reader) error {
 }
 
 // readModuleType reads the type of a core module.
-func (s *scope) readModuleType(r *reader) (*ctype.Module, error) {
+func (s *scope) readModuleType(r *bytereader.Reader) (*ctype.Module, error) {
 	m := &ctype.Module{}
 	var types []*ctype.CoreFunc
 	seen := map[string]bool{}
-	for n := r.count("declarations of a module type", maxArgs); n > 0 && r.err == nil; n-- {
-		switch b := r.byte(); b {
+	for n := r.Count("declarations of a module type", bytereader.MaxArgs); n > 0 && r.Err == nil; n-- {
+		switch b := r.Byte(); b {
 		case 0:
-			i := ctype.CoreImport{Module: r.name(), Name: r.name()}
+			i := ctype.CoreImport{Module: r.Name(), Name: r.Name()}
 			i.Type = readTypedExtern(r, types)
-			if key := fmt.Sprintf("i%q %q", i.Module, i.Name); seen[key] && r.err == nil {
+			if key := fmt.Sprintf("i%q %q", i.Module, i.Name); seen[key] && r.Err == nil {
 				return nil, fmt.Errorf("duplicate import name `%s:%s`", i.Module, i.Name)
-			} else if seen[key] = true; r.err == nil {
+			} else if seen[key] = true; r.Err == nil {
 				m.Imports = append(m.Imports, i)
 			}
 		case 1:
-			types = append(types, readFuncForm(r))
+			types = append(types, coremodule.FuncForm(r))
 		case 2:
 			t, err := s.readCoreOuter(r)
 			if err != nil {
@@ -525,32 +527,32 @@ func (s *scope) readModuleType(r *reader) (*ctype.Module, error) {
 			}
 			types = append(types, t)
 		case 3:
-			e := ctype.CoreExport{Name: r.name()}
+			e := ctype.CoreExport{Name: r.Name()}
 			e.Type = readTypedExtern(r, types)
-			if seen["e"+e.Name] && r.err == nil {
+			if seen["e"+e.Name] && r.Err == nil {
 				return nil, fmt.Errorf("export name `%s` already defined", e.Name)
 			}
 			seen["e"+e.Name] = true
 			m.Exports = append(m.Exports, e)
 		default:
-			if r.err == nil {
-				r.invalid(b, "type definition")
+			if r.Err == nil {
+				r.Invalid(b, "type definition")
 			}
 		}
 	}
-	if r.err != nil {
-		return nil, r.err
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	return m, s.define(len(m.Imports) + len(m.Exports))
 }
 
 // readCoreOuter reads an alias of an enclosing scope's core type; the module type itself is a scope.
-func (s *scope) readCoreOuter(r *reader) (*ctype.CoreFunc, error) {
-	r.expect(byte(ctype.CoreTypes), "outer alias kind")
-	r.expect(1, "outer alias target")
-	count, i := r.u32(), r.u32()
-	if r.err != nil {
-		return nil, r.err
+func (s *scope) readCoreOuter(r *bytereader.Reader) (*ctype.CoreFunc, error) {
+	r.Expect(byte(ctype.CoreTypes), "outer alias kind")
+	r.Expect(1, "outer alias target")
+	count, i := r.U32(), r.U32()
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	if count == 0 {
 		return nil, fmt.Errorf("type index out of bounds: a module type's own types are not aliased")
@@ -559,28 +561,28 @@ func (s *scope) readCoreOuter(r *reader) (*ctype.CoreFunc, error) {
 	if err != nil {
 		return nil, fmt.Errorf("invalid outer alias count of %d", count)
 	}
-	d, err := get(at.coreTypes, i, "type")
+	d, err := bytereader.Get(at.coreTypes, i, "type")
 	if err == nil && d.fn == nil {
 		err = fmt.Errorf("core type %d is not a function type", i)
 	}
 	return d.fn, err
 }
 
-func readTypedExtern(r *reader, types []*ctype.CoreFunc) ctype.CoreExtern {
-	switch kind := r.byte(); kind {
+func readTypedExtern(r *bytereader.Reader, types []*ctype.CoreFunc) ctype.CoreExtern {
+	switch kind := r.Byte(); kind {
 	case 0:
-		f, err := get(types, r.u32(), "type")
+		f, err := bytereader.Get(types, r.U32(), "type")
 		if err != nil {
-			r.fail("%w", err)
+			r.Fail("%w", err)
 		}
 		return ctype.CoreExtern{Sort: ctype.CoreFuncs, Func: f}
 	case 1, 2, 3:
-		return readCoreExtern(r, kind)
+		return coremodule.Extern(r, kind)
 	case 4:
-		r.fail("tags (exceptions) are not supported")
+		r.Fail("tags (exceptions) are not supported")
 	default:
-		if r.err == nil {
-			r.invalid(kind, "a core external kind")
+		if r.Err == nil {
+			r.Invalid(kind, "a core external kind")
 		}
 	}
 	return ctype.CoreExtern{}

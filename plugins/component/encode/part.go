@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/wasmplane/wasmplane/plugins/component/binary"
+	"github.com/wasmplane/wasmplane/plugins/component/coremodule"
 	"github.com/wasmplane/wasmplane/plugins/component/ctype"
 )
 
@@ -42,7 +42,7 @@ type supply struct {
 var reallocType = &ctype.CoreFunc{Params: []ctype.Core{ctype.I32, ctype.I32, ctype.I32, ctype.I32}, Results: []ctype.Core{ctype.I32}}
 
 func newPart(name string, module []byte) (*part, error) {
-	core, err := binary.Module(module)
+	core, err := coremodule.Module(module)
 	if err != nil {
 		return nil, err
 	}

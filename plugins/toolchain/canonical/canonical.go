@@ -12,7 +12,7 @@ import (
 	_ "embed"
 
 	"github.com/wasmplane/wasmplane/plugins/component/adapt"
-	"github.com/wasmplane/wasmplane/plugins/component/binary"
+	"github.com/wasmplane/wasmplane/plugins/component/coremodule"
 	"github.com/wasmplane/wasmplane/plugins/component/ctype"
 	"github.com/wasmplane/wasmplane/plugins/component/encode"
 )
@@ -32,7 +32,7 @@ const (
 // Adapters returns those that a module needs for a component. A module whose bindings were made for a world of its own, or
 // by an SDK for components, gets that for WASI alone, and only if it imports WASI 0.1.
 func Adapters(module []byte) ([]encode.Adapter, error) {
-	core, err := binary.Module(module)
+	core, err := coremodule.Module(module)
 	if err != nil {
 		return nil, err
 	}

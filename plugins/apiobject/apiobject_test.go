@@ -17,6 +17,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
@@ -78,9 +79,9 @@ func TestTheGuardAnswersTheWriter(t *testing.T) {
 	guard := apiobject.Guard{}
 	request := func(o *unstructured.Unstructured) *admission.Request {
 		return &admission.Request{
-			Operation: admission.Create, Resource: apiobject.Resource(), Kind: o.GroupVersionKind(), Name: o.GetName(),
+			Operation: admission.Create, Resource: plugindefinition.Resource(), Kind: o.GroupVersionKind(), Name: o.GetName(),
 			User: &user.DefaultInfo{Name: "jane"},
-			Object: object.FromTree(object.Unstructured{GVK: schema.GroupVersionKind{Group: apiobject.Group, Version: "v1", Kind: "Plugin"}},
+			Object: object.FromTree(object.Unstructured{GVK: schema.GroupVersionKind{Group: plugindefinition.Group, Version: "v1", Kind: "Plugin"}},
 				o.Object),
 		}
 	}
@@ -129,7 +130,7 @@ func TestWhatShowsTheFileIsNotChangedThroughTheAPI(t *testing.T) {
 	} {
 		for _, who := range []string{"jane", user.APIServerUser} {
 			r := &admission.Request{
-				Operation: c.op, Resource: apiobject.Resource(), Kind: shown.GroupVersionKind(), Name: "p",
+				Operation: c.op, Resource: plugindefinition.Resource(), Kind: shown.GroupVersionKind(), Name: "p",
 				User:   &user.DefaultInfo{Name: who, Groups: []string{user.SystemPrivilegedGroup}},
 				Object: carry(c.now), OldObject: carry(c.old),
 			}
@@ -149,7 +150,7 @@ func TestWhatShowsTheFileIsNotChangedThroughTheAPI(t *testing.T) {
 }
 
 func TestTheDefinitionHasEveryFieldOfAnEntry(t *testing.T) {
-	version := apiobject.Definition().Spec.Versions[0]
+	version := plugindefinition.Definition().Spec.Versions[0]
 	spec := version.Schema.OpenAPIV3Schema.Properties["spec"]
 	entry := reflect.TypeFor[manifest.Entry]()
 	for i := range entry.NumField() {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/presence"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
@@ -83,8 +84,8 @@ func inCluster(t *testing.T, plugins int, tenants bool, story func(*cluster)) {
 			dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
 				runtime.NewScheme(),
 				map[schema.GroupVersionResource]string{
-					Resource():       "PluginList",
-					TenantResource(): "TenantPluginList",
+					plugindefinition.Resource():       "PluginList",
+					plugindefinition.TenantResource(): "TenantPluginList",
 				},
 			),
 			kubefake.NewClientset(),
@@ -131,12 +132,12 @@ func (c *cluster) namespace() string {
 
 func (c *cluster) create(name string) {
 	c.t.Helper()
-	kind := Kind
+	kind := plugindefinition.Kind
 	if c.tenants {
-		kind = TenantKind
+		kind = plugindefinition.TenantKind
 	}
 	o := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": Group + "/" + Version, "kind": kind, "metadata": map[string]any{"name": name, "generation": int64(1)},
+		"apiVersion": plugindefinition.Group + "/" + plugindefinition.Version, "kind": kind, "metadata": map[string]any{"name": name, "generation": int64(1)},
 		"spec": map[string]any{
 			"source": "oci://a.example/b:1", "digest": "sha256:" + strings.Repeat("0", 64), "points": []any{"admission.validate"},
 		},

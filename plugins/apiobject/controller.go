@@ -22,6 +22,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/presence"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/rights"
@@ -71,9 +72,9 @@ type Presence interface {
 
 func (c *Config) resource() schema.GroupVersionResource {
 	if c.Tenants {
-		return TenantResource()
+		return plugindefinition.TenantResource()
 	}
-	return Resource()
+	return plugindefinition.Resource()
 }
 
 func (c *Config) origin() loader.Origin {
@@ -318,7 +319,7 @@ func (c *Controller) events(o *unstructured.Unstructured, now Instance) {
 		return
 	}
 	about := corev1.ObjectReference{
-		APIVersion: Group + "/" + Version, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(),
+		APIVersion: plugindefinition.Group + "/" + plugindefinition.Version, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(),
 		UID: o.GetUID(),
 	}
 	if now.Digest != "" && (was.Digest != now.Digest || known && !was.Since.Equal(&now.Since)) {

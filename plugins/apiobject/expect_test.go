@@ -17,6 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
@@ -42,7 +43,7 @@ func (g *given) Expect(_ loader.Origin, entries []manifest.Entry) {
 func expecting(t *testing.T, failure error, objects ...runtime.Object) (map[string]manifest.Entry, error) {
 	t.Helper()
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{apiobject.Resource(): "PluginList"}, objects...)
+		map[schema.GroupVersionResource]string{plugindefinition.Resource(): "PluginList"}, objects...)
 	if failure != nil {
 		client.PrependReactor("list", "plugins", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, failure })
 	}
@@ -114,7 +115,7 @@ func TestPluginsThatCannotBeReadGuardEverything(t *testing.T) {
 	if e, is := got[":plugins"]; !is || len(got) != 1 || e.FailurePolicy != manifest.Fail || !slices.Contains(e.Guards, "admission.validate") || len(e.Match.Rules) > 0 {
 		t.Errorf("%+v", got)
 	}
-	if got, err := expecting(t, apierrors.NewNotFound(apiobject.Resource().GroupResource(), "")); err != nil || len(got) > 0 {
+	if got, err := expecting(t, apierrors.NewNotFound(plugindefinition.Resource().GroupResource(), "")); err != nil || len(got) > 0 {
 		t.Errorf("a new cluster: %v, %v", got, err)
 	}
 }

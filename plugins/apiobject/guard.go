@@ -18,6 +18,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	carrier "github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/rights"
 )
@@ -64,13 +65,13 @@ func (g Guard) Handles(r *admission.Request) bool {
 	if g.policy(r) {
 		return r.Operation == admission.Create || r.Operation == admission.Update
 	}
-	if r.Resource.Group != Group {
+	if r.Resource.Group != plugindefinition.Group {
 		return false
 	}
 	switch r.Resource.Resource {
-	case Resource().Resource:
+	case plugindefinition.Resource().Resource:
 		return r.Operation == admission.Create || r.Operation == admission.Update || r.Operation == admission.Delete
-	case TenantResource().Resource:
+	case plugindefinition.TenantResource().Resource:
 		return r.Operation == admission.Create || r.Operation == admission.Update
 	}
 	return false
@@ -87,8 +88,8 @@ func (g Guard) Validate(ctx context.Context, r *admission.Request) error {
 	if err != nil {
 		return err
 	}
-	if old != nil && mirrored(old) && r.Resource.Resource == Resource().Resource && !byServer(r) {
-		return apierrors.NewForbidden(Resource().GroupResource(), old.GetName(),
+	if old != nil && mirrored(old) && r.Resource.Resource == plugindefinition.Resource().Resource && !byServer(r) {
+		return apierrors.NewForbidden(plugindefinition.Resource().GroupResource(), old.GetName(),
 			errors.New("the object shows a plugin of the server's configuration file, which is not changed through the API; change the file, which is followed, or switch the plugin off with `wasmplane plugin disable`"))
 	}
 	if r.Operation == admission.Delete {

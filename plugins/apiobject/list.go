@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/declared"
 )
 
@@ -46,7 +47,7 @@ func List(ctx context.Context, c dynamic.Interface) ([]Listed, error) {
 	var out []Listed
 	var refused error
 	read := 0
-	for _, r := range []schema.GroupVersionResource{Resource(), TenantResource()} {
+	for _, r := range []schema.GroupVersionResource{plugindefinition.Resource(), plugindefinition.TenantResource()} {
 		l, err := c.Resource(r).List(ctx, metav1.ListOptions{})
 		if apierrors.IsForbidden(err) {
 			refused = err

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 )
 
@@ -44,8 +45,8 @@ func (c *Controller) mirror(ctx context.Context, entries map[string]loader.Statu
 			continue
 		}
 		o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
-		o.SetAPIVersion(Group + "/" + Version)
-		o.SetKind(Kind)
+		o.SetAPIVersion(plugindefinition.Group + "/" + plugindefinition.Version)
+		o.SetKind(plugindefinition.Kind)
 		o.SetName(name)
 		o.SetLabels(map[string]string{OriginLabel: FromFile})
 		_, err := c.cfg.Client.Resource(c.cfg.resource()).Create(ctx, o, metav1.CreateOptions{})

@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/rights"
 )
@@ -113,7 +114,7 @@ func TestANamespaceHasSoManyPlugins(t *testing.T) {
 		o.SetKind("TenantPlugin")
 		o.SetNamespace(c.namespace)
 		r := &admission.Request{
-			Operation: c.operation, Resource: apiobject.TenantResource(), Kind: o.GroupVersionKind(), Namespace: c.namespace, Name: "p",
+			Operation: c.operation, Resource: plugindefinition.TenantResource(), Kind: o.GroupVersionKind(), Namespace: c.namespace, Name: "p",
 			User: &user.DefaultInfo{Name: "tina"}, Object: object.FromTree(object.Unstructured{GVK: o.GroupVersionKind()}, o.Object),
 		}
 		if c.operation == admission.Update {

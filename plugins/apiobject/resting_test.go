@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
@@ -18,8 +19,8 @@ func TestAPluginAtRestWakesAsItWas(t *testing.T) {
 		"no object": []any{"x"},
 	} {
 		o := &unstructured.Unstructured{Object: map[string]any{"spec": spec, "status": map[string]any{"calls": int64(7)}}}
-		o.SetAPIVersion(Group + "/" + Version)
-		o.SetKind(TenantKind)
+		o.SetAPIVersion(plugindefinition.Group + "/" + plugindefinition.Version)
+		o.SetKind(plugindefinition.TenantKind)
 		o.SetNamespace("ns")
 		o.SetName("a")
 		o.SetUID("u")

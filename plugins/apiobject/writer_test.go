@@ -18,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/rights"
 )
@@ -32,7 +33,7 @@ func (m may) Review(_ context.Context, spec authorizationv1.SubjectAccessReviewS
 
 func write(t *testing.T, g apiobject.Guard, who string, o, old *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	t.Helper()
-	return writeAs(t, g, who, apiobject.Resource(), o, old)
+	return writeAs(t, g, who, plugindefinition.Resource(), o, old)
 }
 
 func writeAs(t *testing.T, g apiobject.Guard, who string, resource schema.GroupVersionResource,
@@ -100,7 +101,7 @@ func TestTheServerRecordsTheWriter(t *testing.T) {
 	}
 	// A webhook that comes later in the chain cannot forge it either.
 	r := &admission.Request{
-		Operation: admission.Create, Resource: apiobject.Resource(), Kind: forged.GroupVersionKind(), Name: "p",
+		Operation: admission.Create, Resource: plugindefinition.Resource(), Kind: forged.GroupVersionKind(), Name: "p",
 		User:   &user.DefaultInfo{Name: "tina"},
 		Object: object.FromTree(object.Unstructured{GVK: forged.GroupVersionKind()}, forged.Object),
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/airgap"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/source"
 )
@@ -82,7 +83,7 @@ func (m *making) plugins(objects []document) (entries []manifest.Entry, dir stri
 	for _, o := range objects {
 		u := &unstructured.Unstructured{Object: o.tree}
 		of := u.GroupVersionKind().GroupKind()
-		if of.Group != apiobject.Resource().Group || of.Kind != "Plugin" && of.Kind != "TenantPlugin" {
+		if of.Group != plugindefinition.Resource().Group || of.Kind != "Plugin" && of.Kind != "TenantPlugin" {
 			continue
 		}
 		e, err := apiobject.Rules{}.Entry(u)

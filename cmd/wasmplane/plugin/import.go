@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/tree"
@@ -220,11 +220,11 @@ func (a commands) printImported(plugins []policies.Plugin, form string) error {
 		return errors.Join(e.Encode(map[string]any{"plugins": list}), e.Close())
 	}
 	for _, p := range plugins {
-		kind, meta := apiobject.Kind, map[string]any{"name": p.Name}
+		kind, meta := plugindefinition.Kind, map[string]any{"name": p.Name}
 		if p.Namespace != "" {
-			kind, meta["namespace"] = apiobject.TenantKind, p.Namespace
+			kind, meta["namespace"] = plugindefinition.TenantKind, p.Namespace
 		}
-		err := e.Encode(map[string]any{"apiVersion": apiobject.Group + "/" + apiobject.Version, "kind": kind, "metadata": meta, "spec": p.Entry})
+		err := e.Encode(map[string]any{"apiVersion": plugindefinition.Group + "/" + plugindefinition.Version, "kind": kind, "metadata": meta, "spec": p.Entry})
 		if err != nil {
 			return err
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/registry/view"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
@@ -68,8 +69,8 @@ func withOthers(version string, others bool) string {
 // Judges implements scan.World.
 func (w *World) Judges(ctx context.Context) (out []scan.Policy, err error) {
 	objects := map[string]*unstructured.Unstructured{}
-	for _, kind := range []string{apiobject.Kind, apiobject.TenantKind} {
-		gvk := schema.GroupVersionKind{Group: apiobject.Group, Version: apiobject.Version, Kind: kind}
+	for _, kind := range []string{plugindefinition.Kind, plugindefinition.TenantKind} {
+		gvk := schema.GroupVersionKind{Group: plugindefinition.Group, Version: plugindefinition.Version, Kind: kind}
 		list, err := w.View.List(ctx, gvk, "", labels.Everything())
 		if err != nil {
 			return nil, err

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
@@ -116,12 +117,12 @@ func (c Check) Check(ctx context.Context, o *unstructured.Unstructured) (*manife
 
 // object is the Plugin of a policy, written by whoever wrote the policy.
 func object(p *policies.Plugin) *unstructured.Unstructured {
-	kind := apiobject.Kind
+	kind := plugindefinition.Kind
 	if p.Namespace != "" {
-		kind = apiobject.TenantKind
+		kind = plugindefinition.TenantKind
 	}
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": maps.Clone(p.Entry)}}
-	o.SetAPIVersion(apiobject.Group + "/" + apiobject.Version)
+	o.SetAPIVersion(plugindefinition.Group + "/" + plugindefinition.Version)
 	o.SetKind(kind)
 	o.SetName(p.Name)
 	o.SetNamespace(p.Namespace)

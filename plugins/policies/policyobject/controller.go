@@ -21,6 +21,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
@@ -94,7 +95,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			c.leave(r)
 		}
 	}()
-	c.follow(ctx, apiobject.Resource())
+	c.follow(ctx, plugindefinition.Resource())
 	if slices.Contains(c.cfg.Enabled, Gatekeeper) {
 		c.follow(ctx, Templates())
 		for _, r := range slices.Concat(Settings(), mutators(), []schema.GroupVersionResource{ExpansionTemplates()}) {
@@ -102,7 +103,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 	}
 	if slices.Contains(c.cfg.Enabled, Kubewarden) {
-		c.follow(ctx, apiobject.TenantResource())
+		c.follow(ctx, plugindefinition.TenantResource())
 		for _, kind := range admissionpolicy.Kinds() {
 			c.follow(ctx, KubewardenResource(kind))
 		}

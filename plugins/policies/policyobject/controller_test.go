@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/mutation"
@@ -80,7 +81,7 @@ func (mapper) RESTMapping(k schema.GroupKind, _ ...string) (*meta.RESTMapping, e
 func within(t *testing.T, story func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
 		kinds := map[schema.GroupVersionResource]string{
-			apiobject.Resource(): "PluginList", apiobject.TenantResource(): "TenantPluginList", policyobject.Templates(): "ConstraintTemplateList",
+			plugindefinition.Resource(): "PluginList", plugindefinition.TenantResource(): "TenantPluginList", policyobject.Templates(): "ConstraintTemplateList",
 			constraints: "SomeList",
 		}
 		for _, kind := range []string{"ClusterAdmissionPolicy", "AdmissionPolicy", "ClusterAdmissionPolicyGroup", "AdmissionPolicyGroup"} {
@@ -172,7 +173,7 @@ func (w *world) remove(r schema.GroupVersionResource, namespace, name string) {
 }
 
 func (w *world) plugin() *unstructured.Unstructured {
-	return w.get(apiobject.Resource(), "", "some.one")
+	return w.get(plugindefinition.Resource(), "", "some.one")
 }
 
 func text(o *unstructured.Unstructured, path ...string) string {
@@ -254,7 +255,7 @@ func TestAPluginFollowsItsPolicy(t *testing.T) {
 		if err := unstructured.SetNestedField(changed.Object, "Shadow", "spec", "mode"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.client.Resource(apiobject.Resource()).Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+		if _, err := w.client.Resource(plugindefinition.Resource()).Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.pass()
@@ -272,7 +273,7 @@ func TestAPluginFollowsItsPolicy(t *testing.T) {
 			map[string]any{"type": apiobject.Ready, "status": "True", "reason": "Loaded", "message": "it answers"},
 			map[string]any{"type": apiobject.Updated, "status": "True", "reason": "Loaded", "message": "it is new"},
 		}}
-		if _, err := w.client.Resource(apiobject.Resource()).UpdateStatus(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+		if _, err := w.client.Resource(plugindefinition.Resource()).UpdateStatus(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.pass()
@@ -335,16 +336,16 @@ func TestWhatCannotBeMadeIsSaid(t *testing.T) {
 		}
 		// Nobody knows who wrote it.
 		w.put(constraints, strings.NewReplacer("one", "two", "c1", "c2", "plugins.wasmplane.dev/writer", "other").Replace(constraint))
-		if w.get(apiobject.Resource(), "", "some.two") != nil {
+		if w.get(plugindefinition.Resource(), "", "some.two") != nil {
 			t.Error("a plugin of nobody was made")
 		}
 		// Somebody has a plugin of that name.
 		own := parse(t, "apiVersion: plugins.wasmplane.dev/v1\nkind: Plugin\nmetadata: {name: some.three}\nspec: {mode: Audit}")
-		if _, err := w.client.Resource(apiobject.Resource()).Create(t.Context(), own, metav1.CreateOptions{}); err != nil {
+		if _, err := w.client.Resource(plugindefinition.Resource()).Create(t.Context(), own, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.put(constraints, strings.NewReplacer("one", "three", "c1", "c3").Replace(constraint))
-		if mode := text(w.get(apiobject.Resource(), "", "some.three"), "spec", "mode"); mode != "Audit" {
+		if mode := text(w.get(plugindefinition.Resource(), "", "some.three"), "spec", "mode"); mode != "Audit" {
 			t.Errorf("somebody's own plugin was changed to %s", mode)
 		}
 	})
@@ -369,7 +370,7 @@ func TestAKindIsInstalledUntilItSucceeds(t *testing.T) {
 func TestAPolicyOfANamespaceIsATenantsPlugin(t *testing.T) {
 	within(t, func(w *world) {
 		w.put(namespaced, policy)
-		p := w.get(apiobject.TenantResource(), "red", "admissionpolicy.p")
+		p := w.get(plugindefinition.TenantResource(), "red", "admissionpolicy.p")
 		if p == nil || p.GetAnnotations()[apiobject.WriterAnnotation] != `{"username":"tina"}` {
 			t.Fatalf("made %v", p)
 		}
@@ -380,7 +381,7 @@ func TestAPolicyOfANamespaceIsATenantsPlugin(t *testing.T) {
 			map[string]any{"type": apiobject.Ready, "status": "True", "reason": "Loaded", "message": "it answers"},
 			map[string]any{"type": apiobject.Updated, "status": "True", "reason": "Loaded", "message": "it is new"},
 		}}
-		if _, err := w.client.Resource(apiobject.TenantResource()).Namespace("red").UpdateStatus(t.Context(), p,
+		if _, err := w.client.Resource(plugindefinition.TenantResource()).Namespace("red").UpdateStatus(t.Context(), p,
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -389,7 +390,7 @@ func TestAPolicyOfANamespaceIsATenantsPlugin(t *testing.T) {
 			t.Errorf("status %s when it is loaded", s)
 		}
 		w.remove(namespaced, "red", "p")
-		if w.get(apiobject.TenantResource(), "red", "admissionpolicy.p") != nil {
+		if w.get(plugindefinition.TenantResource(), "red", "admissionpolicy.p") != nil {
 			t.Error("the plugin stays without its policy")
 		}
 	})

@@ -18,6 +18,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
@@ -40,7 +41,7 @@ func (c *Controller) look(ctx context.Context) {
 	c.mutation(ctx)
 	c.expansion(ctx)
 	c.kubewarden(ctx, f)
-	for _, r := range []schema.GroupVersionResource{apiobject.Resource(), apiobject.TenantResource()} {
+	for _, r := range []schema.GroupVersionResource{plugindefinition.Resource(), plugindefinition.TenantResource()} {
 		if c.follows[r] != nil {
 			c.plugins(ctx, r, f)
 		}
@@ -186,9 +187,9 @@ func (c *Controller) pluginOf(p *policies.Plugin) *unstructured.Unstructured {
 	if p == nil {
 		return nil
 	}
-	r := apiobject.Resource()
+	r := plugindefinition.Resource()
 	if p.Namespace != "" {
-		r = apiobject.TenantResource()
+		r = plugindefinition.TenantResource()
 	}
 	f := c.follows[r]
 	if f == nil {
@@ -215,7 +216,7 @@ func (c *Controller) plugins(ctx context.Context, r schema.GroupVersionResource,
 	wanted := map[string]bool{}
 	for i := range f.plugins {
 		p := &f.plugins[i]
-		if (p.Namespace != "") != (r == apiobject.TenantResource()) {
+		if (p.Namespace != "") != (r == plugindefinition.TenantResource()) {
 			continue
 		}
 		wanted[p.Namespace+"/"+p.Name] = true

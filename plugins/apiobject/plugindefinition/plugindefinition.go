@@ -1,30 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiobject is the Plugin of the API: the entry of the configuration file as
-// a custom resource, kind Plugin of plugins.wasmplane.dev/v1, which the binary installs.
-//
-// Definition is what is installed. Entry makes a manifest.Entry of an object, with
-// the same defaults and checks as the file's; Guard refuses, when it is written,
-// what could not be loaded for its form or its name. A Controller gives the
-// entries of all objects to the loader, and writes back what became of them: each
-// process reports for itself, the object's status sums up.
-//
-// An object never touches what the configuration file holds, reads no files of
-// the machine but modules below the folder that the operator names, and no plugin
-// of the API takes part in writes of Plugins, so that none can lock itself in.
-package apiobject
+// Package plugindefinition is what the API knows of plugins as objects: the names of the kinds Plugin and TenantPlugin,
+// and their definitions, whose schema is made from the entry of the configuration file.
+package plugindefinition
 
 import (
 	"reflect"
 	"strings"
 
+	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"go.yaml.in/yaml/v3"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/wasmplane/wasmplane/plugins/abi"
-	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
 // Group, Version and Kind of the object.

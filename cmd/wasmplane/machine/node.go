@@ -45,6 +45,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/deviceplugin"
 	"github.com/wasmplane/wasmplane/core/kubelet/dra"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/localcsi"
@@ -316,7 +317,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: dra.Supplied{Manager: volumes, Claims: claimed},
 		Handler: probe.NewHandler(eng),
 		Admitters: append([]kubelet.Admitter{
-			down, apparmor.Admitter{Enabled: linuxhost.Discover().AppArmor},
+			down, apparmor.Admitter{Enabled: hostcheck.Discover().AppArmor},
 		}, n.component.Plugins.NodeAdmitters()...),
 		Objects: held, Static: pods, Credentials: asked,
 		Devices:          dra.Equipped{Devices: pins, Claims: claimed},

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/simulatednodes"
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
 )
 
@@ -52,7 +53,7 @@ func TestLeasesOfManyNodesAreRenewedInTime(t *testing.T) {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &slow{renewed: map[string]time.Time{}}
-				k := lease.NewKeeper(lease.Config{Parallel: leasesAtOnce(nodes)})
+				k := lease.NewKeeper(lease.Config{Parallel: simulatednodes.LeasesAtOnce(nodes)})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() { defer close(done); _ = k.Run(ctx) }()

@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/run/presence"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/hostfn/backend"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/externaldata"
@@ -94,7 +95,7 @@ func (e *extensions) follow(b base, begun <-chan struct{}) func(context.Context)
 		if err != nil {
 			return fmt.Errorf("client of the definition of plugins: %w", err)
 		}
-		definitions := append(policyobject.Definitions(b.Options.Config.PolicyKinds), apiobject.Definition(), apiobject.TenantDefinition(),
+		definitions := append(policyobject.Definitions(b.Options.Config.PolicyKinds), plugindefinition.Definition(), plugindefinition.TenantDefinition(),
 			chartobject.Definition())
 		definitions = append(definitions, scan.Definitions(scan.Format(b.Options.Config.PolicyReports))...)
 		err = bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), definitions...)

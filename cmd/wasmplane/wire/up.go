@@ -11,6 +11,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/simulatednodes"
 	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/client"
@@ -74,7 +75,7 @@ func (s *server) assemble(ctx context.Context, g *run.Group, mode config.NodeMod
 		}
 		return datadir.RealNode(s.Options.Config.Node.Name), nil
 	case mode.Simulated > 0:
-		sim, err := machine.Simulate(ctx, parts, s.Authority, mode.Simulated)
+		sim, err := simulatednodes.Simulate(ctx, parts, s.Authority, mode.Simulated)
 		if err != nil {
 			return "", err
 		}

@@ -159,7 +159,7 @@ var mayImport = map[string]string{
 	"plugins/policies/gatekeeper/externaldata": "core/dial plugins/policies/tree",
 	"plugins/policies/kyverno/celpolicy":       "core/admission/matching",
 	"plugins/policies/kyverno/beyond":          "core/admission core/admission/matching core/admission/policy plugins/policies/...",
-	"plugins/policies/kyverno/celgate":         "core/admission core/admission/matching core/admission/policy core/dial plugins/apiobject plugins/manifest plugins/point/admission plugins/policies/... plugins/rights",
+	"plugins/policies/kyverno/celgate":         "core/admission core/admission/fence core/admission/matching core/admission/policy core/dial plugins/apiobject plugins/manifest plugins/point/admission plugins/policies/... plugins/rights",
 	"plugins/policies/kyverno/imagepolicy":     "core/admission core/admission/matching plugins/policies/... plugins/sign/...",
 	"plugins/policies/kyverno/imagegate":       "core/admission core/admission/matching core/dial plugins/apiobject plugins/manifest plugins/point/admission plugins/policies/... plugins/rights plugins/sign/...",
 	"plugins/policies/gatekeeper/gate":         "core/admission core/admission/matching core/object plugins/apiobject plugins/manifest plugins/point plugins/point/admission plugins/policies/... plugins/rights",

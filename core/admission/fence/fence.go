@@ -43,6 +43,12 @@ func Begin(ctx context.Context, revisions Revisions) context.Context {
 	return context.WithValue(ctx, contextKey{}, &judgement{revisions: revisions})
 }
 
+// Judging says whether a request is judged in ctx: whether what is read has to be the newest state.
+func Judging(ctx context.Context) bool {
+	_, ok := ctx.Value(contextKey{}).(*judgement)
+	return ok
+}
+
 // Raise is called before objects of groups are read. Outside of a judgement, such as in a dry run of a tool, it
 // does nothing.
 func Raise(ctx context.Context, groups ...string) error {

@@ -152,10 +152,38 @@ func (v *View) Get(ctx context.Context, kind schema.GroupVersionKind, namespace,
 	return o.Named()
 }
 
+// GetNewest is Get, but of the object as it is stored when it is called.
+func (v *View) GetNewest(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+	r, err := v.ofKind(kind)
+	if apierrors.IsNotFound(err) {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o, err := r.Get(ctx, &registry.Request{Version: kind.Version, Namespace: namespace, Name: name}, "")
+	if err != nil {
+		return nil, err
+	}
+	return o.Named()
+}
+
 // List reads the objects of a kind that a selector matches, with their kind set,
 // from the watch cache. A kind that is not served has none.
 func (v *View) List(ctx context.Context, kind schema.GroupVersionKind, namespace string,
 	selector labels.Selector,
+) ([]runtime.Object, error) {
+	return v.list(ctx, kind, namespace, registry.ListOptions{Labels: selector, ResourceVersion: "0"})
+}
+
+// ListNewest is List, but of the objects as they are stored when it is called.
+func (v *View) ListNewest(ctx context.Context, kind schema.GroupVersionKind, namespace string,
+	selector labels.Selector,
+) ([]runtime.Object, error) {
+	return v.list(ctx, kind, namespace, registry.ListOptions{Labels: selector})
+}
+
+func (v *View) list(ctx context.Context, kind schema.GroupVersionKind, namespace string, o registry.ListOptions,
 ) ([]runtime.Object, error) {
 	r, err := v.ofKind(kind)
 	if apierrors.IsNotFound(err) {
@@ -164,8 +192,7 @@ func (v *View) List(ctx context.Context, kind schema.GroupVersionKind, namespace
 	if err != nil {
 		return nil, err
 	}
-	list, err := r.List(ctx, &registry.Request{Version: kind.Version, Namespace: namespace},
-		registry.ListOptions{Labels: selector, ResourceVersion: "0"})
+	list, err := r.List(ctx, &registry.Request{Version: kind.Version, Namespace: namespace}, o)
 	if err != nil {
 		return nil, err
 	}

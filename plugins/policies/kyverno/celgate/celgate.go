@@ -46,10 +46,13 @@ const Name = "KyvernoPolicies"
 
 // World is the cluster as the server has it.
 type World interface {
-	// Get reads an object; NotFound where there is none.
+	// Get reads an object as the watch cache has it; NotFound where there is none.
 	Get(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error)
 	// List lists the objects of a kind; one that is not served has none.
 	List(ctx context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector) ([]runtime.Object, error)
+	// GetNewest and ListNewest are Get and List of what is stored when they are called.
+	GetNewest(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error)
+	ListNewest(ctx context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector) ([]runtime.Object, error)
 	// State is a value that can be compared: as long as it is the same, so are the objects of a kind.
 	State(kind schema.GroupVersionKind) (any, error)
 	// Served is the kind and the resource of a group version, of which one is given; NotFound where it is not served.

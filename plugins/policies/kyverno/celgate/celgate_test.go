@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/fence"
 	"github.com/wasmplane/wasmplane/core/admission/matching"
 	"github.com/wasmplane/wasmplane/core/admission/policy"
 	"github.com/wasmplane/wasmplane/core/dial"
@@ -42,6 +44,7 @@ var uids atomic.Int32
 type world struct {
 	t       *testing.T
 	objects []*unstructured.Unstructured
+	late    []*unstructured.Unstructured // stored, and not seen by the watch cache yet
 	may     func(authorizationv1.SubjectAccessReviewSpec) bool
 	gate    *celgate.Gate
 }
@@ -70,6 +73,18 @@ func (w *world) Get(ctx context.Context, kind schema.GroupVersionKind, namespace
 		err = apierrors.NewNotFound(schema.GroupResource{Resource: kind.Kind}, name)
 	}
 	return nil, err
+}
+
+// newest is the world as it is stored.
+func (w *world) newest() *world { return &world{objects: append(slices.Clone(w.objects), w.late...)} }
+
+func (w *world) GetNewest(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+	return w.newest().Get(ctx, kind, namespace, name)
+}
+
+func (w *world) ListNewest(ctx context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector,
+) ([]runtime.Object, error) {
+	return w.newest().List(ctx, kind, namespace, selector)
 }
 
 func (w *world) Served(gv schema.GroupVersion, kind, resource string) (foundKind, foundResource string, err error) {
@@ -273,6 +288,43 @@ func TestWhatPoliciesShare(t *testing.T) {
 	}
 	w.policy("none", `globalContext.Get("none", "") == null`)
 	w.expect(`there is no GlobalContextEntry "none"`)
+}
+
+// TestARequestIsJudgedByWhatIsStored: what a policy reads while a request is judged is the newest state, and the request is
+// held against later changes of it. Where nobody waits, such as in a background scan, the watch cache does.
+func TestARequestIsJudgedByWhatIsStored(t *testing.T) {
+	const group = "" // of ConfigMaps
+	for name, expression := range map[string]string{
+		"list":   `resource.List("v1", "configmaps", "red").items.all(i, i.data.host != object.data.host)`,
+		"get":    `resource.Get("v1", "configmaps", "red", "other") == null`,
+		"global": `globalContext.Get("maps", "").all(i, i.data.host != object.data.host)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.add(`{apiVersion: kyverno.io/v2beta1, kind: GlobalContextEntry, metadata: {name: maps},
+  spec: {kubernetesResource: {version: v1, resource: configmaps, namespace: red}}}`)
+			w.policy(name, expression)
+			w.add(`{apiVersion: v1, kind: ConfigMap, metadata: {name: other, namespace: red}, data: {host: 127.0.0.1}}`)
+			last := len(w.objects) - 1
+			w.objects, w.late = w.objects[:last], w.objects[last:]
+			if found := w.validate(); found != "" {
+				t.Errorf("where nothing is judged: %s", found)
+			}
+			asked := 0
+			ctx := fence.Begin(t.Context(), func(_ context.Context, key string) (int64, error) {
+				if asked++; key != fence.Key(group) {
+					t.Errorf("the fence %q is raised", key)
+				}
+				return 7, nil
+			})
+			if err := w.gate.Validate(ctx, w.request()); err == nil {
+				t.Error("a request is judged by what the watch cache has seen")
+			}
+			if seen := fence.Seen(ctx); seen[fence.Key(group)] != 7 {
+				t.Errorf("it is held against %v", seen)
+			}
+		})
+	}
 }
 
 func TestMutationsBeyondTheRequest(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/fence"
 	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno/beyond"
@@ -67,7 +68,8 @@ func (r *reach) Get(ctx context.Context, apiVersion, resource, namespace, name s
 	return r.gate.get(ctx, r.policy.writer, apiVersion, resource, namespace, name)
 }
 
-// get reads an object on behalf of somebody.
+// get reads an object on behalf of somebody: where a request is judged by it, as it is stored now, and so that the
+// request is judged again if it changes before the request is stored (package fence).
 func (g *Gate) get(ctx context.Context, writer *manifest.Entry, apiVersion, resource, namespace, name string) (map[string]any, error) {
 	kind, gv, err := g.resource(apiVersion, resource)
 	if err != nil {
@@ -78,7 +80,14 @@ func (g *Gate) get(ctx context.Context, writer *manifest.Entry, apiVersion, reso
 	}); err != nil {
 		return nil, err
 	}
-	o, err := g.cfg.World.Get(ctx, kind, namespace, name)
+	if err := fence.Raise(ctx, kind.Group); err != nil {
+		return nil, err
+	}
+	read := g.cfg.World.Get
+	if fence.Judging(ctx) {
+		read = g.cfg.World.GetNewest
+	}
+	o, err := read(ctx, kind, namespace, name)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -97,7 +106,7 @@ func (r *reach) List(ctx context.Context, apiVersion, resource, namespace string
 	return r.gate.list(ctx, r.policy.writer, apiVersion, resource, namespace, wanted)
 }
 
-// list reads objects on behalf of somebody.
+// list reads objects on behalf of somebody, as get does.
 func (g *Gate) list(ctx context.Context, writer *manifest.Entry, apiVersion, resource, namespace string, wanted map[string]string,
 ) (map[string]any, error) {
 	kind, gv, err := g.resource(apiVersion, resource)
@@ -109,7 +118,14 @@ func (g *Gate) list(ctx context.Context, writer *manifest.Entry, apiVersion, res
 	}); err != nil {
 		return nil, err
 	}
-	list, err := g.cfg.World.List(ctx, kind, namespace, labels.SelectorFromSet(wanted))
+	if err := fence.Raise(ctx, kind.Group); err != nil {
+		return nil, err
+	}
+	read := g.cfg.World.List
+	if fence.Judging(ctx) {
+		read = g.cfg.World.ListNewest
+	}
+	list, err := read(ctx, kind, namespace, labels.SelectorFromSet(wanted))
 	if err != nil {
 		return nil, err
 	}

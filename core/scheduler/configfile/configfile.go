@@ -21,7 +21,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
-	v1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/kube-scheduler/config/v1"
 	k8sjson "sigs.k8s.io/json"
 
 	"github.com/wasmplane/wasmplane/core/config"

@@ -41,7 +41,8 @@ case $language in
     once componentize-qjs-0.4.5 "componentize-qjs 0.4.5 from npm (17 MB to download)" npm_packages componentize-qjs@0.4.5
     cp javascript/team.js "$work/"
     cd "$work"
-    node "$cache/componentize-qjs-0.4.5/node_modules/componentize-qjs/bin/componentize-qjs" \
+    # Not its bin/componentize-qjs, which needs a node of version 20: Debian 12 has 18.
+    node "$cache/componentize-qjs-0.4.5/node_modules/componentize-qjs/cli.mjs" \
       --wit wit -n team --js team.js --sync -m -o team.wasm >&2
     ;;
   starlingmonkey)

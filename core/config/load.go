@@ -11,8 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/wasmplane/wasmplane/core/strictyaml"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/wasmplane/wasmplane/core/strictyaml"
 )
 
 func field(path, format string, args ...any) error {
@@ -40,7 +41,8 @@ func Load(file string, data []byte) (*Configuration, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if len(doc.Content) == 0 {
-		return nil, &strictyaml.FieldError{File: file, Problem: fmt.Sprintf("the document is empty; it begins with apiVersion: %s and kind: %s", APIVersion,
+		return nil, &strictyaml.FieldError{File: file, Problem: fmt.Sprintf(
+			"the document is empty; it begins with apiVersion: %s and kind: %s", APIVersion,
 			Kind)}
 	}
 	root := doc.Content[0]
@@ -52,7 +54,8 @@ func Load(file string, data []byte) (*Configuration, error) {
 		return nil, &strictyaml.FieldError{File: file, Problem: "expected one document, found several"}
 	}
 	if c.APIVersion != APIVersion || c.Kind != Kind {
-		return nil, &strictyaml.FieldError{File: file, Line: root.Line, Problem: fmt.Sprintf("expected apiVersion: %s and kind: %s, found %q and %q",
+		return nil, &strictyaml.FieldError{File: file, Line: root.Line, Problem: fmt.Sprintf(
+			"expected apiVersion: %s and kind: %s, found %q and %q",
 			APIVersion, Kind, c.APIVersion, c.Kind)}
 	}
 	return c, nil

@@ -9,9 +9,10 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/wasmplane/wasmplane/core/proxy/healthports"
 	"golang.org/x/net/netutil"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/proxy/healthports"
 )
 
 // mostProbes that are connected at one time: whoever reaches the node may ask.

@@ -14,10 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/wasmplane/wasmplane/core/proxy/healthports"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wasmplane/wasmplane/core/proxy/healthports"
 )
 
 // TestAChangeThatWaitsForLong makes the proxy unhealthy, until it is written: whether it was being
@@ -40,7 +41,8 @@ func TestAChangeThatWaitsForLong(t *testing.T) {
 				if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
 					t.Fatal(err)
 				}
-				if w.Code != code || !body.CurrentTime.Equal(time.Now()) || body.CurrentTime.Sub(body.LastUpdated) >= healthports.Late != (livez != 200) ||
+				late := body.CurrentTime.Sub(body.LastUpdated) >= healthports.Late
+				if w.Code != code || !body.CurrentTime.Equal(time.Now()) || late != (livez != 200) ||
 					body.Status[corev1.IPv4Protocol].Healthy != (livez == 200) || (body.NodeEligible != nil) != (path == "/healthz") {
 					t.Errorf("%s: %s answers %d %s, want %d", when, path, w.Code, w.Body, code)
 				}

@@ -9,12 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/wasmplane/wasmplane/core/proxy/healthports"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
+
+	"github.com/wasmplane/wasmplane/core/proxy/healthports"
 )
 
 // silenced is a slice whose endpoints nobody has heard of.

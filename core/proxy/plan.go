@@ -13,11 +13,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/wasmplane/wasmplane/core/proxy/healthports"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/wasmplane/wasmplane/core/proxy/healthports"
 )
 
 // Names of maps, sets and chains that every table has.

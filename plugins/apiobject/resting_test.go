@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/wasmplane/wasmplane/plugins/apiobject/plugindefinition"
 )
 
 func TestAPluginAtRestWakesAsItWas(t *testing.T) {

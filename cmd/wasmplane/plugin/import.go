@@ -224,7 +224,8 @@ func (a commands) printImported(plugins []policies.Plugin, form string) error {
 		if p.Namespace != "" {
 			kind, meta["namespace"] = plugindefinition.TenantKind, p.Namespace
 		}
-		err := e.Encode(map[string]any{"apiVersion": plugindefinition.Group + "/" + plugindefinition.Version, "kind": kind, "metadata": meta, "spec": p.Entry})
+		version := plugindefinition.Group + "/" + plugindefinition.Version
+		err := e.Encode(map[string]any{"apiVersion": version, "kind": kind, "metadata": meta, "spec": p.Entry})
 		if err != nil {
 			return err
 		}

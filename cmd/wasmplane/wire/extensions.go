@@ -95,7 +95,8 @@ func (e *extensions) follow(b base, begun <-chan struct{}) func(context.Context)
 		if err != nil {
 			return fmt.Errorf("client of the definition of plugins: %w", err)
 		}
-		definitions := append(policyobject.Definitions(b.Options.Config.PolicyKinds), plugindefinition.Definition(), plugindefinition.TenantDefinition(),
+		definitions := append(policyobject.Definitions(b.Options.Config.PolicyKinds),
+			plugindefinition.Definition(), plugindefinition.TenantDefinition(),
 			chartobject.Definition())
 		definitions = append(definitions, scan.Definitions(scan.Format(b.Options.Config.PolicyReports))...)
 		err = bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), definitions...)

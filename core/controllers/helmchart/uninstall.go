@@ -146,7 +146,8 @@ func (w *work) again(ctx context.Context, r *release.Record, why string) (outcom
 		Finalizer), nil
 }
 
-func (w *work) undo(ctx context.Context, r *release.Record, at releaseplan.Stage, m releaseplan.Move, until time.Time) (waits string, err error) {
+func (w *work) undo(ctx context.Context, r *release.Record, at releaseplan.Stage, m releaseplan.Move, until time.Time,
+) (waits string, err error) {
 	p, err := w.parse(ctx, r)
 	if err != nil {
 		return "", err

@@ -71,7 +71,8 @@ func readFile(file, binDir string, known map[string]bool) ([]configv1.Credential
 		return nil, fmt.Errorf("%s:1: expected a CredentialProviderConfig, found nothing", file)
 	}
 	wrong := func(path, format string, args ...any) error {
-		return &strictyaml.FieldError{File: file, Line: config.NearestLine(doc.Content[0], path), Path: path, Problem: fmt.Sprintf(format, args...)}
+		line := config.NearestLine(doc.Content[0], path)
+		return &strictyaml.FieldError{File: file, Line: line, Path: path, Problem: fmt.Sprintf(format, args...)}
 	}
 	var tree any
 	if err := doc.Content[0].Decode(&tree); err != nil {

@@ -27,8 +27,10 @@ func TestAStatusIsComparedOncePerStateOfItsNode(t *testing.T) {
 	}
 	r := &Registrar{}
 	have := &corev1.Node{Status: *status()}
-	if !r.same(have, status()) || !r.same(have, status()) {
-		t.Error("what is the same is taken for another")
+	for range 2 { // compared, and then known by its digest
+		if !r.same(have, status()) {
+			t.Error("what is the same is taken for another")
+		}
 	}
 	before := status()
 	whole := testing.AllocsPerRun(50, func() { same(&have.Status, before) })

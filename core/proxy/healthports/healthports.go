@@ -17,8 +17,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/wasmplane/wasmplane/core/run"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Late is how long a change may wait before the proxy calls itself unhealthy, as upstream.
@@ -34,7 +35,7 @@ type Pulse struct {
 	Updated       time.Time // when the table was written last
 }
 
-// Queued: there is a change to write.
+// Queued says that there is a change to write.
 func (p *Pulse) Queued() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,14 +44,14 @@ func (p *Pulse) Queued() {
 	}
 }
 
-// Begun: what waited is being written. What comes from now on is of the next time.
+// Begun says that what waited is being written. What comes from now on is of the next time.
 func (p *Pulse) Begun() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.writes, p.waits = p.waits, time.Time{}
 }
 
-// Ended: it was written, or it waits on.
+// Ended says that it was written, or that it waits on.
 func (p *Pulse) Ended(written bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -81,8 +81,9 @@ func (mapper) RESTMapping(k schema.GroupKind, _ ...string) (*meta.RESTMapping, e
 func within(t *testing.T, story func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
 		kinds := map[schema.GroupVersionResource]string{
-			plugindefinition.Resource(): "PluginList", plugindefinition.TenantResource(): "TenantPluginList", policyobject.Templates(): "ConstraintTemplateList",
-			constraints: "SomeList",
+			plugindefinition.Resource(): "PluginList", plugindefinition.TenantResource(): "TenantPluginList",
+			policyobject.Templates(): "ConstraintTemplateList",
+			constraints:              "SomeList",
 		}
 		for _, kind := range []string{"ClusterAdmissionPolicy", "AdmissionPolicy", "ClusterAdmissionPolicyGroup", "AdmissionPolicyGroup"} {
 			kinds[policyobject.KubewardenResource(kind)] = kind + "List"

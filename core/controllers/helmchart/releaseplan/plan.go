@@ -159,10 +159,12 @@ func (s Seen) failures() (n int) {
 	return n
 }
 
+// Failed says whether a revision is a failure of what is asked for now.
 func (s Seen) Failed(r Revision) bool {
 	return r.Status == release.Failed && r.Owner == s.Me && r.Desired == s.Desired
 }
 
+// LastFailure is when the last one of these failed; zero = none did.
 func (s Seen) LastFailure() time.Time {
 	for i := len(s.History) - 1; i >= 0; i-- {
 		if s.Failed(s.History[i]) {

@@ -18,9 +18,10 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 	"github.com/wasmplane/wasmplane/core/run"
-	"golang.org/x/sys/unix"
 )
 
 // Hierarchy is one mounted cgroup tree: the only one on a v2 host, one per

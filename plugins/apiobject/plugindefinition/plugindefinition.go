@@ -8,12 +8,13 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/wasmplane/wasmplane/plugins/abi"
-	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"go.yaml.in/yaml/v3"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
 // Group, Version and Kind of the object.

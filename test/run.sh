@@ -34,10 +34,10 @@ fi
 set +e
 go test -p 2 -timeout "$timeout" -json $packages 2>&1 | "$report/report" "${again[@]}" "${before[@]}"
 ends=("${PIPESTATUS[@]}")
-if [ "${ends[1]}" != 0 ]; then
-  status=${ends[1]}
-elif [ "${ends[0]}" -gt 1 ]; then
+if [ "${ends[0]}" -gt 1 ]; then # whatever its log has by then: the report finds no test in an empty one
   echo "go test was ended: ${ends[0]}"
   status=${ends[0]}
+elif [ "${ends[1]}" != 0 ]; then
+  status=${ends[1]}
 fi
 exit "$status"

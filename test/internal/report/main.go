@@ -47,6 +47,7 @@ type summary struct {
 	passed, failed, skipped int
 	bad                     []string
 	failedTests             map[string][]string // by package
+	ended                   map[string]bool     // packages that the log follows to their end
 	crashed                 map[string]bool     // packages that ended in the middle
 	second                  []string            // what passed at the second try
 }
@@ -54,7 +55,7 @@ type summary struct {
 func newSummary(out io.Writer) *summary {
 	return &summary{
 		out: out, results: map[string]*result{}, recent: map[string]*recent{}, blamed: map[string]bool{},
-		failedTests: map[string][]string{}, crashed: map[string]bool{},
+		failedTests: map[string][]string{}, ended: map[string]bool{}, crashed: map[string]bool{},
 	}
 }
 
@@ -144,6 +145,7 @@ func (s *summary) count(e event, name string) {
 			s.bad = append(s.bad, name)
 			s.explain(e, s.results[name])
 		}
+		s.ended[e.Package] = true
 		delete(s.recent, e.Package)
 	}
 }

@@ -155,6 +155,7 @@ func TestTheSecondTry(t *testing.T) {
 		{"runs nothing", fails, nil, "p ^TestA$/^(b)$", "\n1 passed, 4 failed, 0 skipped\n"},
 		{"is skipped", fails, skips, "p ^TestA$/^(b)$", "\n1 passed, 4 failed, 0 skipped\n"},
 		{"ended in the middle", crashed, passes, "", "\n0 passed, 2 failed, 0 skipped\n"},
+		{"go test was ended", fails[:len(fails)-1], passes, "", "\n1 passed, 3 failed, 0 skipped\n"},
 		{"too many", many, passes, "", "\n0 passed, 5 failed, 0 skipped\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

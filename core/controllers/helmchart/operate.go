@@ -87,7 +87,8 @@ type failureError struct{ why string }
 func (e *failureError) Error() string { return e.why }
 
 // step takes one step. waits says what is waited for, if anything is.
-func (w *work) step(ctx context.Context, r *release.Record, op releaseplan.Operation, at releaseplan.Stage, m releaseplan.Move, until time.Time,
+func (w *work) step(ctx context.Context, r *release.Record, op releaseplan.Operation, at releaseplan.Stage, m releaseplan.Move,
+	until time.Time,
 ) (waits string, err error) {
 	p, err := w.parse(ctx, r)
 	if err != nil {

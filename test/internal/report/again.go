@@ -25,8 +25,8 @@ type try struct {
 
 // tries are the second tries. Real clusters on a machine that others share miss deadlines of the kernel, the disk and
 // containerd that no test can choose; a test that passes alone is told apart from one that cannot pass, and is named.
-// A package that ended in the middle, or whose end the log does not have, did not run all of its tests, and one without a failed test failed for another
-// reason: neither has a second try.
+// A package that ended in the middle, or whose end the log does not have, did not run all of its tests, and one
+// without a failed test failed for another reason: neither has a second try.
 func (s *summary) tries() (all []try) {
 	units := 0
 	for pkg, tests := range s.failedTests {

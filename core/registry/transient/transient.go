@@ -10,7 +10,6 @@ package transient
 
 import (
 	"fmt"
-	"reflect"
 
 	policyv1 "k8s.io/api/policy/v1"
 	policyv1beta1 "k8s.io/api/policy/v1beta1"
@@ -41,8 +40,8 @@ func (c Codec) DecodeStrict(data []byte, mediaType string, strict bool) (runtime
 	if !ok {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("a %s cannot be read from %q", c.GVK.Kind, mediaType))
 	}
-	if empty, err := scheme.Scheme.New(c.GVK); err == nil {
-		if err := decodedsize.Check(reflect.TypeOf(empty).Elem(), data, mediaType); err != nil {
+	if t, ok := scheme.Scheme.AllKnownTypes()[c.GVK]; ok {
+		if err := decodedsize.Check(t, data, mediaType); err != nil {
 			return nil, nil, err
 		}
 	}

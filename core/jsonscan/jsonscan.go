@@ -60,17 +60,11 @@ func Member(data []byte, name string) (begin, end int, err error) {
 
 // Deeper says whether objects and arrays nest in data in more than levels levels.
 func Deeper(data []byte, levels int) bool {
-	depth, quoted := 0, false
+	depth := 0
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
-		case quoted:
-			if c == '\\' {
-				i++
-			} else if c == '"' {
-				quoted = false
-			}
 		case c == '"':
-			quoted = true
+			i = closing(data, i)
 		case c == '{' || c == '[':
 			if depth++; depth > levels {
 				return true
@@ -84,17 +78,10 @@ func Deeper(data []byte, levels int) bool {
 
 // Commas is how many commas stand between values: one less than there are members or entries, for each object and list.
 func Commas(data []byte) (n int) {
-	quoted := false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
-		case quoted:
-			if c == '\\' {
-				i++
-			} else if c == '"' {
-				quoted = false
-			}
 		case c == '"':
-			quoted = true
+			i = closing(data, i)
 		case c == ',':
 			n++
 		}
@@ -106,18 +93,12 @@ func Commas(data []byte) (n int) {
 // without itself, or more where objects have more members.
 func LongestList(data []byte) int {
 	var entries []int // by level
-	longest, quoted := 0, false
+	longest := 0
 	for i := 0; i < len(data); i++ {
 		c, inside := data[i], len(entries) > 0
 		switch {
-		case quoted:
-			if c == '\\' {
-				i++
-			} else if c == '"' {
-				quoted = false
-			}
 		case c == '"':
-			quoted = true
+			i = closing(data, i)
 		case c == '{' || c == '[':
 			entries = append(entries, 1)
 		case c == ',' && inside:
@@ -172,6 +153,14 @@ func valueEnd(data []byte, i int) int {
 		return i
 	}
 	return -1
+}
+
+// closing is the index of the quote that ends the string that begins at i, or that of data's end.
+func closing(data []byte, i int) int {
+	if end := stringEnd(data, i); end >= 0 {
+		return end - 1
+	}
+	return len(data)
 }
 
 // stringEnd is the index behind the string that begins at i, or -1.

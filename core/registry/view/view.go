@@ -134,26 +134,19 @@ func (v *View) Namespaced(kind schema.GroupVersionKind) (namespaced, known bool)
 // Get reads one object of a kind with its kind set: from the watch cache, and
 // from the store where the cache has not seen the object yet.
 func (v *View) Get(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
-	r, err := v.ofKind(kind)
+	o, err := v.get(ctx, kind, namespace, name, "0")
 	if apierrors.IsNotFound(err) {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, name)
+		return v.get(ctx, kind, namespace, name, "")
 	}
-	if err != nil {
-		return nil, err
-	}
-	req := &registry.Request{Version: kind.Version, Namespace: namespace, Name: name}
-	o, err := r.Get(ctx, req, "0")
-	if apierrors.IsNotFound(err) {
-		o, err = r.Get(ctx, req, "")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return o.Named()
+	return o, err
 }
 
 // GetNewest is Get, but of the object as it is stored when it is called.
 func (v *View) GetNewest(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+	return v.get(ctx, kind, namespace, name, "")
+}
+
+func (v *View) get(ctx context.Context, kind schema.GroupVersionKind, namespace, name, revision string) (runtime.Object, error) {
 	r, err := v.ofKind(kind)
 	if apierrors.IsNotFound(err) {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, name)
@@ -161,7 +154,7 @@ func (v *View) GetNewest(ctx context.Context, kind schema.GroupVersionKind, name
 	if err != nil {
 		return nil, err
 	}
-	o, err := r.Get(ctx, &registry.Request{Version: kind.Version, Namespace: namespace, Name: name}, "")
+	o, err := r.Get(ctx, &registry.Request{Version: kind.Version, Namespace: namespace, Name: name}, revision)
 	if err != nil {
 		return nil, err
 	}

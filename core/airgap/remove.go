@@ -3,6 +3,7 @@
 package airgap
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,7 +83,7 @@ func Removed(dir string) (map[string]int, error) {
 }
 
 // Remove takes an archive out of a folder, and remembers that, so that it does not come back from another machine: by the next
-// turn, or by the one that the other machine has; 0 = the next. The images that it has pinned are noted for Unpinned.
+// turn, or by the one that the other machine has; 0 = the next. The images that it has pinned are recorded for Unpinned.
 // One that is not there is remembered, too.
 func Remove(dir, name string, turn int) error {
 	if !IsKept(name) {
@@ -99,7 +100,7 @@ func Remove(dir, name string, turn int) error {
 		return err
 	}
 	file := filepath.Join(dir, name)
-	if err := noteImages(file); err != nil {
+	if err := recordPinned(file); err != nil {
 		return err
 	}
 	if err := SetTurn(dir, name, turn); err != nil {
@@ -118,8 +119,8 @@ func unpin(file string) string {
 	return filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".unpin")
 }
 
-// noteImages writes which images an archive has pinned. One that is damaged is removed all the same, and its images stay pinned.
-func noteImages(file string) error {
+// recordPinned writes which images an archive has pinned. One that is damaged is removed all the same, and its images stay pinned.
+func recordPinned(file string) error {
 	a, err := openFile(file)
 	if err != nil {
 		return nil //nolint:nilerr // see above
@@ -148,7 +149,7 @@ func forgetRemovals(dir string) error {
 			all = append(all, one{name, info.ModTime().UnixNano()})
 		}
 	}
-	slices.SortFunc(all, func(a, b one) int { return int(b.at - a.at) })
+	slices.SortFunc(all, func(a, b one) int { return cmp.Compare(b.at, a.at) })
 	for _, o := range all[min(mostRemoved, len(all)):] {
 		if err := os.Remove(turnFile(dir, o.name)); err != nil {
 			return err

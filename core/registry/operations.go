@@ -75,7 +75,8 @@ func (r *Registry) Update(ctx context.Context, req *Request) (Result, error) {
 			return nil, err
 		}
 		mine := o
-		if o = nil; mine == nil { // another attempt: the one before has changed what it began with
+		o = nil          // Owned changes what it is given
+		if mine == nil { // so another attempt decodes it again
 			if mine, err = w.Decode(ctx); err != nil {
 				return nil, err
 			}

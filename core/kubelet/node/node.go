@@ -346,7 +346,7 @@ func (r *Registrar) refresh(ctx context.Context, force bool) (bool, error) {
 		return false, err
 	}
 	// The write of a node that somebody deleted finds that out, and it is registered again.
-	if !force && there && r.same(have, st) {
+	if !force && there && r.unchanged(have, st) {
 		return false, nil
 	}
 	got, err := r.writeStatus(ctx, have, *st)
@@ -384,9 +384,9 @@ func (r *Registrar) newest() (node *corev1.Node, there bool) {
 // seed of digests of statuses.
 var seed = maphash.MakeSeed()
 
-// same is same. Most nodes are as they were ten seconds ago, and to compare statuses by reflection is most of what a look
-// at an idle simulated node costs: what was compared with this state of the node is known by its digest.
-func (r *Registrar) same(have *corev1.Node, st *corev1.NodeStatus) bool {
+// unchanged is same, by the digest of what was compared with this state of the node before. Most nodes are as they were ten
+// seconds ago, and to compare statuses by reflection is most of what a look at an idle simulated node costs.
+func (r *Registrar) unchanged(have *corev1.Node, st *corev1.NodeStatus) bool {
 	l := lasting(st)
 	encoded, err := l.Marshal()
 	if err != nil {

@@ -105,6 +105,15 @@ func (r *textOf) value(s *Shape, depth int) {
 	}
 }
 
+// through counts what pointers lead to, and is its shape.
+func (c *count) through(s *Shape) *Shape {
+	for s != nil && s.kind == reflect.Pointer {
+		s = s.elem
+		c.size += s.size
+	}
+	return s
+}
+
 // scalar counts what a number, a word or a text is decoded into.
 func (c *count) scalar(s *Shape) {
 	if s != nil && s.kind == reflect.Pointer {
@@ -129,15 +138,9 @@ func (r *textOf) quoted() []byte {
 }
 
 func (r *textOf) object(s *Shape, depth int) {
-	for s != nil && s.kind == reflect.Pointer {
-		s = s.elem
-		r.size += s.size
-	}
+	s = r.through(s)
 	if s != nil && s.own {
-		if s = s.object; s != nil && s.kind == reflect.Pointer {
-			s = s.elem
-			r.size += s.size
-		}
+		s = r.through(s.object)
 	}
 	r.at++
 	for {
@@ -180,10 +183,7 @@ func (r *textOf) member(s *Shape, name []byte) *Shape {
 }
 
 func (r *textOf) list(s *Shape, depth int) {
-	for s != nil && s.kind == reflect.Pointer {
-		s = s.elem
-		r.size += s.size
-	}
+	s = r.through(s)
 	if s != nil && s.own {
 		s = s.array
 	}
@@ -268,11 +268,7 @@ func (c *count) field(s *Shape, value []byte, depth int) {
 		c.size += s.size
 	default:
 	}
-	if s.kind == reflect.Pointer {
-		s = s.elem
-		c.size += s.size
-	}
-	if s.kind == reflect.Struct {
+	if s = c.through(s); s.kind == reflect.Struct {
 		c.message(s, value, depth)
 	}
 }
@@ -309,9 +305,8 @@ func (c *count) tree(s *Shape, v any) {
 	if s == nil || c.over() {
 		return
 	}
-	if s.kind == reflect.Pointer && v != nil {
-		s = s.elem
-		c.size += s.size
+	if v != nil {
+		s = c.through(s)
 	}
 	switch v := v.(type) {
 	case map[string]any:

@@ -62,14 +62,14 @@ func Member(data []byte, name string) (begin, end int, err error) {
 func Deeper(data []byte, levels int) bool {
 	depth := 0
 	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case c == '"':
+		switch data[i] {
+		case '"':
 			i = closing(data, i)
-		case c == '{' || c == '[':
+		case '{', '[':
 			if depth++; depth > levels {
 				return true
 			}
-		case c == '}' || c == ']':
+		case '}', ']':
 			depth--
 		}
 	}
@@ -79,10 +79,10 @@ func Deeper(data []byte, levels int) bool {
 // Commas is how many commas stand between values: one less than there are members or entries, for each object and list.
 func Commas(data []byte) (n int) {
 	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case c == '"':
+		switch data[i] {
+		case '"':
 			i = closing(data, i)
-		case c == ',':
+		case ',':
 			n++
 		}
 	}

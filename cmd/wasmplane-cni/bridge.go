@@ -37,8 +37,12 @@ type bridgeConf struct {
 	HairpinMode      bool   `json:"hairpinMode"`
 	PortIsolation    bool   `json:"portIsolation"`
 	RuntimeConfig    struct {
-		MAC string `json:"mac"`
+		MAC      string        `json:"mac"`
+		PortMaps []portMapping `json:"portMappings"`
 	} `json:"runtimeConfig"`
+	// HostPorts is a configuration of the portmap plugin, which is called like the IPAM plugin of this binary,
+	// and only for a pod that has host ports. As a plugin of its own in the list it would be executed for every pod.
+	HostPorts *portmapConf `json:"hostPorts"`
 
 	// What the reference plugin has and this one does not.
 	IPMasq      bool            `json:"ipMasq"`
@@ -68,8 +72,19 @@ func loadBridge(data []byte) (*bridgeConf, error) {
 	if c.IPAM.Type == "" {
 		return nil, errors.New("the bridge plugin of wasmplane needs ipam")
 	}
-	return c, nil
+	if c.HostPorts == nil {
+		if len(c.RuntimeConfig.PortMaps) > 0 {
+			return nil, errors.New("the bridge plugin of wasmplane needs hostPorts for a pod with host ports; " +
+				"add it, or put the portmap plugin behind this one and take the capability portMappings away from it")
+		}
+		return c, nil
+	}
+	c.HostPorts.RuntimeConfig.PortMaps = c.RuntimeConfig.PortMaps
+	return c, c.HostPorts.complete()
 }
+
+// hasHostPorts says whether the portmap plugin has anything to do.
+func (c *bridgeConf) hasHostPorts() bool { return len(c.RuntimeConfig.PortMaps) > 0 }
 
 func addBridge(args *skel.CmdArgs) error {
 	c, err := loadBridge(args.StdinData)
@@ -83,9 +98,14 @@ func addBridge(args *skel.CmdArgs) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// attach gives the pod an address and a link to the bridge. What it took it gives
+// attach gives the pod an address, a link to the bridge, and its host ports. What it took it gives
 // back when it fails.
 func attach(args *skel.CmdArgs, c *bridgeConf) (result *current.Result, err error) {
+	if c.hasHostPorts() {
+		if err := checkFree(c.HostPorts); err != nil {
+			return nil, err
+		}
+	}
 	br, err := ensureBridge(c)
 	if err != nil {
 		return nil, err
@@ -103,6 +123,7 @@ func attach(args *skel.CmdArgs, c *bridgeConf) (result *current.Result, err erro
 		if err != nil {
 			_ = ipamDel(args, c)
 			_ = removeLink(args)
+			_ = removeHostPorts(args, c)
 		}
 	}()
 	gateways := completeAddresses(result, c)
@@ -142,7 +163,19 @@ func attach(args *skel.CmdArgs, c *bridgeConf) (result *current.Result, err erro
 	if c.DNS.Nameservers != nil || c.DNS.Search != nil || c.DNS.Options != nil || c.DNS.Domain != "" {
 		result.DNS = c.DNS
 	}
+	if c.hasHostPorts() {
+		if err := forwardAll(c.HostPorts, args, result); err != nil {
+			return nil, err
+		}
+	}
 	return result, nil
+}
+
+func removeHostPorts(args *skel.CmdArgs, c *bridgeConf) error {
+	if !c.hasHostPorts() {
+		return nil
+	}
+	return unforward(c.HostPorts, args.ContainerID)
 }
 
 // ensureBridge makes the bridge, or finds it.
@@ -330,10 +363,13 @@ func ipamDel(args *skel.CmdArgs, c *bridgeConf) error {
 	return ipam.ExecDel(c.IPAM.Type, args.StdinData)
 }
 
-// delBridge removes the link first: an address is free when nobody has it.
+// delBridge removes host ports and the link first: an address is free when nobody has it, and nothing leads to it.
 func delBridge(args *skel.CmdArgs) error {
 	c, err := loadBridge(args.StdinData)
 	if err != nil {
+		return err
+	}
+	if err := removeHostPorts(args, c); err != nil {
 		return err
 	}
 	if err := removeLink(args); err != nil {
@@ -391,6 +427,11 @@ func checkBridge(args *skel.CmdArgs) error {
 	}
 	if err := checkHostSide(c, result); err != nil {
 		return err
+	}
+	if c.hasHostPorts() {
+		if err := checkForwarded(c.HostPorts, args, result); err != nil {
+			return err
+		}
 	}
 	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error {
 		if _, err := netlinksafe.LinkByName(args.IfName); err != nil {

@@ -41,6 +41,8 @@ type scene struct {
 	cni   *libcni.CNIConfig
 	state string
 	conf  *libcni.NetworkConfigList
+	// chained is conf as earlier versions wrote it, and as other networks do: portmap is a plugin of its own.
+	chained *libcni.NetworkConfigList
 }
 
 type object = map[string]any
@@ -73,10 +75,28 @@ func onHost(t *testing.T, bridge object, do func(*scene)) {
 	for k, v := range bridge {
 		conf[k] = v
 	}
-	data, err := json.Marshal(object{"cniVersion": "1.0.0", "name": "test", "plugins": []any{conf, object{
-		"type": "portmap", "backend": "nftables", "table": "wpt-hostports", "capabilities": object{"portMappings": true},
-		"reservedTCPPorts": []int{6443}, "reservedUDPPorts": []int{4789},
-	}}})
+	portmap := func() object {
+		return object{
+			"type": "portmap", "backend": "nftables", "table": "wpt-hostports", "capabilities": object{"portMappings": true},
+			"reservedTCPPorts": []int{6443}, "reservedUDPPorts": []int{4789},
+		}
+	}
+	s := &scene{t: t, cni: libcni.NewCNIConfigWithCacheDir([]string{bin}, filepath.Join(state, "cache"), nil), state: state}
+	s.chained = networkOf(t, conf, portmap())
+	conf["capabilities"] = object{"portMappings": true}
+	if _, given := conf["hostPorts"]; !given {
+		conf["hostPorts"] = portmap()
+	}
+	s.conf = networkOf(t, conf)
+	if err := host.Do(func(ns.NetNS) error { do(s); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// networkOf is a list of plugins as libcni has it.
+func networkOf(t *testing.T, plugins ...any) *libcni.NetworkConfigList {
+	t.Helper()
+	data, err := json.Marshal(object{"cniVersion": "1.0.0", "name": "test", "plugins": plugins})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,10 +104,7 @@ func onHost(t *testing.T, bridge object, do func(*scene)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &scene{t: t, cni: libcni.NewCNIConfigWithCacheDir([]string{bin}, filepath.Join(state, "cache"), nil), state: state, conf: list}
-	if err := host.Do(func(ns.NetNS) error { do(s); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	return list
 }
 
 // pod makes a pod's namespace.
@@ -316,7 +333,16 @@ func TestRefused(t *testing.T) {
 // Host ports are entries in maps: taken over from a pod that is gone, removed by
 // the container's id, in a table of the cluster's own.
 func TestPortmap(t *testing.T) {
+	for _, chained := range []bool{false, true} {
+		t.Run(fmt.Sprintf("chained=%t", chained), func(t *testing.T) { testPortmap(t, chained) })
+	}
+}
+
+func testPortmap(t *testing.T, chained bool) {
 	onHost(t, nil, func(s *scene) {
+		if chained {
+			s.conf = s.chained
+		}
 		ctx := context.Background()
 		port := object{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
 		one, _ := s.pod("one", port, object{"hostPort": 5353, "containerPort": 53, "protocol": "udp", "hostIP": "10.99.0.1"})
@@ -369,6 +395,66 @@ func TestPortmap(t *testing.T) {
 			t.Errorf("addresses are left: %v", left)
 		}
 	})
+}
+
+// A pod that an earlier version made, with portmap as a plugin of its own, is checked and removed by this one's list.
+func TestHostPortsOfAnEarlierVersion(t *testing.T) {
+	onHost(t, nil, func(s *scene) {
+		ctx := context.Background()
+		rt, _ := s.pod("old", object{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"})
+		if _, err := s.cni.AddNetworkList(ctx, s.chained, rt); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.cni.CheckNetworkList(ctx, s.conf, rt); err != nil {
+			t.Errorf("CHECK: %v", err)
+		}
+		if out, err := exec.Command("nft", "flush", "map", "ip", "wpt-hostports", anyAddress).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if err := s.cni.CheckNetworkList(ctx, s.conf, rt); err == nil || !strings.Contains(err.Error(), "1 of 2 entries are missing") {
+			t.Errorf("CHECK of a pod without its host port: %v", err)
+		}
+		if err := s.cni.DelNetworkList(ctx, s.conf, rt); err != nil {
+			t.Fatal(err)
+		}
+		if rules := ruleset(t); strings.Contains(rules, `comment "old"`) {
+			t.Errorf("after DEL:\n%s", rules)
+		}
+		if left := s.addresses(); len(left) != 0 {
+			t.Errorf("addresses are left: %v", left)
+		}
+	})
+}
+
+// A pod whose host ports cannot be had has no address and no link either, also before its DEL; one without host ports has no use
+// for what cannot be had.
+func TestAFailureOfHostPortsLeavesNothing(t *testing.T) {
+	for name, hostPorts := range map[string]object{
+		"reserved":    {"reservedTCPPorts": []int{8080}},
+		"not a table": {"table": "no table"},
+		"none":        nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			onHost(t, object{"hostPorts": hostPorts}, func(s *scene) {
+				rt, _ := s.pod("plain")
+				s.mustAdd(rt)
+				if err := s.cni.DelNetworkList(context.Background(), s.conf, rt); err != nil {
+					t.Fatal(err)
+				}
+				links := s.links()
+				rt, _ = s.pod("one", object{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"})
+				if _, err := s.add(rt); err == nil {
+					t.Fatal("a pod has host ports that cannot be had")
+				}
+				if left := s.addresses(); len(left) != 0 {
+					t.Errorf("addresses are left: %v", left)
+				}
+				if n := s.links(); n != links {
+					t.Errorf("%d links are left", n-links)
+				}
+			})
+		})
+	}
 }
 
 // A pod gets no port on which the host listens, nor one that is reserved for it;

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,20 +59,12 @@ type portMapping struct {
 }
 
 func loadPortmap(data []byte) (*portmapConf, *current.Result, error) {
-	c := &portmapConf{Table: "cni_hostport", Backend: "nftables"}
+	c := &portmapConf{}
 	if err := json.Unmarshal(data, c); err != nil {
 		return nil, nil, fmt.Errorf("read the network configuration: %w", err)
 	}
-	switch {
-	case c.Backend != "nftables":
-		return nil, nil, fmt.Errorf("the portmap plugin of wasmplane has no backend %q, only nftables", c.Backend)
-	case len(c.ConditionsV4) > 0, len(c.ConditionsV6) > 0, c.ExternalSetMarkChain != "", c.MasqAll:
-		return nil, nil, errors.New("the portmap plugin of wasmplane supports no conditions, externalSetMarkChain or masqAll; use the reference plugin for them")
-	}
-	for _, m := range c.RuntimeConfig.PortMaps {
-		if err := m.validate(); err != nil {
-			return nil, nil, err
-		}
+	if err := c.complete(); err != nil {
+		return nil, nil, err
 	}
 	if c.RawPrevResult == nil {
 		return c, nil, nil
@@ -84,6 +77,23 @@ func loadPortmap(data []byte) (*portmapConf, *current.Result, error) {
 		return nil, nil, fmt.Errorf("read prevResult: %w", err)
 	}
 	return c, result, nil
+}
+
+// complete fills in the defaults, and refuses what would be ignored.
+func (c *portmapConf) complete() error {
+	c.Table, c.Backend = cmp.Or(c.Table, "cni_hostport"), cmp.Or(c.Backend, "nftables")
+	switch {
+	case c.Backend != "nftables":
+		return fmt.Errorf("the portmap plugin of wasmplane has no backend %q, only nftables", c.Backend)
+	case len(c.ConditionsV4) > 0, len(c.ConditionsV6) > 0, c.ExternalSetMarkChain != "", c.MasqAll:
+		return errors.New("the portmap plugin of wasmplane supports no conditions, externalSetMarkChain or masqAll; use the reference plugin for them")
+	}
+	for _, m := range c.RuntimeConfig.PortMaps {
+		if err := m.validate(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (m portMapping) validate() error {
@@ -117,13 +127,21 @@ func addPortmap(args *skel.CmdArgs) error {
 		if err := checkFree(c); err != nil {
 			return err
 		}
-		for _, pod := range podAddresses(result, args.IfName) {
-			if err := forward(c, args.ContainerID, pod); err != nil {
-				return err
-			}
+		if err := forwardAll(c, args, result); err != nil {
+			return err
 		}
 	}
 	return types.PrintResult(result, c.CNIVersion)
+}
+
+// forwardAll sends the pod's host ports to its address of each family.
+func forwardAll(c *portmapConf, args *skel.CmdArgs, result *current.Result) error {
+	for _, pod := range podAddresses(result, args.IfName) {
+		if err := forward(c, args.ContainerID, pod); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // podAddresses answers the first address of each family on the pod's interface.
@@ -317,8 +335,6 @@ func existing(ctx context.Context, nft knftables.Interface, fits func(*knftables
 	return out, nil
 }
 
-// delPortmap removes what carries the container's id, in both families, whatever
-// is configured now.
 func delPortmap(args *skel.CmdArgs) error {
 	c, _, err := loadPortmap(args.StdinData)
 	if err != nil {
@@ -327,6 +343,12 @@ func delPortmap(args *skel.CmdArgs) error {
 	if len(c.RuntimeConfig.PortMaps) == 0 {
 		return nil
 	}
+	return unforward(c, args.ContainerID)
+}
+
+// unforward removes what carries the container's id, in both families, whatever
+// is configured now.
+func unforward(c *portmapConf, container string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), nftTimeout)
 	defer cancel()
 	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
@@ -334,7 +356,7 @@ func delPortmap(args *skel.CmdArgs) error {
 		if err != nil {
 			return err
 		}
-		mine, err := existing(ctx, nft, carries(args.ContainerID))
+		mine, err := existing(ctx, nft, carries(container))
 		if err != nil {
 			return err
 		}
@@ -367,6 +389,11 @@ func checkPortmap(args *skel.CmdArgs) error {
 	if len(c.RuntimeConfig.PortMaps) == 0 {
 		return nil
 	}
+	return checkForwarded(c, args, result)
+}
+
+// checkForwarded wants all entries of the pod in our table.
+func checkForwarded(c *portmapConf, args *skel.CmdArgs, result *current.Result) error {
 	ctx, cancel := context.WithTimeout(context.Background(), nftTimeout)
 	defer cancel()
 	for _, pod := range podAddresses(result, args.IfName) {

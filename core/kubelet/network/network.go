@@ -131,7 +131,8 @@ func (c Config) requireIPv6() error {
 
 type object = map[string]any
 
-// conflist is the configuration: bridge with host-local, then portmap.
+// conflist is the configuration: bridge with host-local, which calls portmap for a pod that has host ports.
+// A plugin of its own in the list would be executed for every pod.
 func (c Config) conflist() ([]byte, error) {
 	ranges, routes := []any{}, []any{}
 	for _, p := range c.PodCIDRs {
@@ -154,18 +155,17 @@ func (c Config) conflist() ([]byte, error) {
 	if c.MTU > 0 {
 		bridge["mtu"] = c.MTU
 	}
-	portmap := object{
-		"type": "portmap", "backend": "nftables", "table": c.Names.Table(hostportTable), "snat": true,
-		"capabilities": object{"portMappings": true},
-	}
+	bridge["capabilities"] = object{portMappings: true}
+	portmap := object{"backend": "nftables", "table": c.Names.Table(hostportTable), "snat": true}
 	if len(c.ReservedTCPPorts) > 0 {
 		portmap["reservedTCPPorts"] = c.ReservedTCPPorts
 	}
 	if len(c.ReservedUDPPorts) > 0 {
 		portmap["reservedUDPPorts"] = c.ReservedUDPPorts
 	}
+	bridge[hostPorts] = portmap
 	data, err := json.MarshalIndent(object{
-		"cniVersion": cniVersion, "name": c.Names.Network(), "plugins": []any{bridge, portmap},
+		"cniVersion": cniVersion, "name": c.Names.Network(), "plugins": []any{bridge},
 	}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write the CNI configuration: %w", err)

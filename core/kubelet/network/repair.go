@@ -4,6 +4,7 @@ package network
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,6 +19,9 @@ import (
 
 // portMappings is the capability by which containerd hands host ports to the portmap plugin.
 const portMappings = "portMappings"
+
+// hostPorts is where the configuration of the bridge plugin has that of the portmap plugin.
+const hostPorts = "hostPorts"
 
 // Repair writes anew what others took out of nftables: the rules of the node's network, and the
 // host ports of its pods. A firewall that is started again does that (`nft flush ruleset`). It
@@ -112,10 +116,14 @@ func (c Config) forward(ctx context.Context, a *libcni.NetworkAttachment) error 
 		return err
 	}
 	for _, plugin := range list.Plugins {
-		if plugin.Network.Type != "portmap" {
+		portmap, err := portmapOf(plugin)
+		if err != nil {
+			return err
+		}
+		if portmap == nil {
 			continue
 		}
-		conf, err := libcni.InjectConf(plugin, object{
+		conf, err := libcni.InjectConf(portmap, object{
 			"name": list.Name, "cniVersion": list.CNIVersion, "prevResult": result,
 			"runtimeConfig": object{portMappings: a.CapabilityArgs[portMappings]},
 		})
@@ -125,9 +133,34 @@ func (c Config) forward(ctx context.Context, a *libcni.NetworkAttachment) error 
 		args := &invoke.Args{
 			Command: "ADD", ContainerID: a.ContainerID, NetNS: a.NetNS, IfName: a.IfName, PluginArgs: a.CniArgs, Path: c.PluginDir,
 		}
-		if _, err := invoke.ExecPluginWithResult(ctx, filepath.Join(c.PluginDir, "portmap"), conf.Bytes, args, nil); err != nil {
+		if _, err := invoke.ExecPluginWithResult(ctx, filepath.Join(c.PluginDir, portmapType), conf.Bytes, args, nil); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+const portmapType = "portmap"
+
+// portmapOf is the configuration of the portmap plugin in that of a plugin: of the bridge, or, of a pod that an
+// earlier version made, the plugin itself. Nil if it has none.
+func portmapOf(plugin *libcni.PluginConfig) (*libcni.PluginConfig, error) {
+	if plugin.Network.Type == portmapType {
+		return plugin, nil
+	}
+	var conf struct {
+		HostPorts object `json:"hostPorts"`
+	}
+	if err := json.Unmarshal(plugin.Bytes, &conf); err != nil {
+		return nil, fmt.Errorf("read the configuration of plugin %s: %w", plugin.Network.Type, err)
+	}
+	if conf.HostPorts == nil {
+		return nil, nil //nolint:nilnil // as said
+	}
+	conf.HostPorts["type"] = portmapType
+	data, err := json.Marshal(conf.HostPorts)
+	if err != nil {
+		return nil, fmt.Errorf("write the configuration of the portmap plugin: %w", err)
+	}
+	return libcni.NetworkPluginConfFromBytes(data)
 }

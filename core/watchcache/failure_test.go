@@ -15,6 +15,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
 
@@ -191,7 +192,7 @@ func TestExternalStoreRestarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := etcd.Dial(t.Context(), etcd.Config{Endpoints: cfg.Listen, Timeout: time.Second})
+	client, err := etcdclient.Dial(t.Context(), etcdclient.Config{Endpoints: cfg.Listen, Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/join/balance"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
 	"github.com/wasmplane/wasmplane/core/store/etcd/snapshotfile"
 )
 
@@ -142,7 +143,7 @@ func download(ctx context.Context, kubeconfig string, w io.Writer) error {
 func snapshotHere(ctx context.Context, o Options, w io.Writer) error {
 	c := o.Config.Store
 	if len(c.Endpoints) > 0 {
-		st, err := etcd.Dial(ctx, etcd.Config{
+		st, err := etcdclient.Dial(ctx, etcdclient.Config{
 			Endpoints: c.Endpoints, CAFile: o.Config.Path(c.CAFile), CertFile: o.Config.Path(c.CertFile),
 			KeyFile: o.Config.Path(c.KeyFile),
 		})

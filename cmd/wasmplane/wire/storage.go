@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/store/encryption"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 	"github.com/wasmplane/wasmplane/core/store/etcd/diskspeed"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
 	"github.com/wasmplane/wasmplane/core/store/measured"
 	"github.com/wasmplane/wasmplane/core/store/space"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -23,7 +24,7 @@ import (
 
 // storage is the store with what stands before it, up to the watch cache.
 type storage struct {
-	disk     *etcd.Store // as it lies on disk; for backups
+	disk     *etcdclient.Store // as it lies on disk; for backups
 	store    store.Store
 	sealed   *encryption.Store // nil = nothing is encrypted at rest
 	cache    *watchcache.Cache
@@ -96,7 +97,7 @@ func openEtcd(ctx context.Context, b base) (*storage, space.Gauge, error) {
 		return &storage{disk: e.Store(), store: e.Store(), closeAll: e.Close, done: e.Done(), why: e.Err, members: e}, e, nil
 	}
 	if len(c.Endpoints) > 0 {
-		st, err := etcd.Dial(ctx, etcd.Config{
+		st, err := etcdclient.Dial(ctx, etcdclient.Config{
 			Endpoints: c.Endpoints, CAFile: o.Config.Path(c.CAFile), CertFile: o.Config.Path(c.CertFile),
 			KeyFile: o.Config.Path(c.KeyFile), Logger: o.Logger,
 		})

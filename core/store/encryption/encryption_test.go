@@ -21,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/encryption/kms"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
 	"github.com/wasmplane/wasmplane/core/store/storetest"
 )
 
@@ -294,12 +295,12 @@ func TestFilesThatAreRefused(t *testing.T) {
 		if err := os.WriteFile(file, []byte(doc), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := New(t.Context(), Config{Store: (*etcd.Store)(nil), File: file, Resource: resource})
+		_, err := New(t.Context(), Config{Store: (*etcdclient.Store)(nil), File: file, Resource: resource})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%q: %v", doc, err)
 		}
 	}
-	if _, err := New(t.Context(), Config{Store: (*etcd.Store)(nil), File: "/does/not/exist", Resource: resource}); !errors.Is(err,
+	if _, err := New(t.Context(), Config{Store: (*etcdclient.Store)(nil), File: "/does/not/exist", Resource: resource}); !errors.Is(err,
 		os.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
@@ -336,7 +337,7 @@ func FuzzOpen(f *testing.F) {
 		[]byte(header+rule("secrets", provider("aesgcm", "k=1"), provider("aescbc", "k=1"), provider("secretbox", "k=1"))), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	s, err := New(f.Context(), Config{Store: (*etcd.Store)(nil), File: file, Resource: resource})
+	s, err := New(f.Context(), Config{Store: (*etcdclient.Store)(nil), File: file, Resource: resource})
 	if err != nil {
 		f.Fatal(err)
 	}

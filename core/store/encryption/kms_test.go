@@ -24,7 +24,7 @@ import (
 	"k8s.io/kms/pkg/service"
 
 	"github.com/wasmplane/wasmplane/core/store"
-	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
 )
 
 // pluginDir makes this test binary a KMS plugin, see plugin.
@@ -325,7 +325,7 @@ func FuzzOpenKMS(f *testing.F) {
 	if err := os.WriteFile(file, []byte(header+rule("secrets", "kms: {apiVersion: v2, name: v, endpoint: 'unix:///nowhere/at/all', timeout: 1ms}")), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	s, err := New(f.Context(), Config{Store: (*etcd.Store)(nil), File: file, Resource: resource})
+	s, err := New(f.Context(), Config{Store: (*etcdclient.Store)(nil), File: file, Resource: resource})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -4,7 +4,6 @@ package etcd_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
 )
 
 func wantError(t *testing.T, err error, texts ...string) {
@@ -27,33 +27,6 @@ func wantError(t *testing.T, err error, texts ...string) {
 		if !strings.Contains(err.Error(), text) {
 			t.Errorf("error %q does not say %q", err, text)
 		}
-	}
-}
-
-func TestDialSaysWhatIsWrong(t *testing.T) {
-	dir := t.TempDir()
-	empty := filepath.Join(dir, "empty.pem")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		name string
-		cfg  etcd.Config
-		want []string
-	}{
-		{"no endpoints", etcd.Config{}, []string{"no endpoints"}},
-		{"no scheme", etcd.Config{Endpoints: []string{"10.0.0.1:2379"}}, []string{"10.0.0.1:2379", "https://"}},
-		{"mixed schemes", etcd.Config{Endpoints: []string{"http://127.0.0.1:1", "https://127.0.0.1:2"}}, []string{"all of them or for none"}},
-		{"certificates without TLS", etcd.Config{Endpoints: []string{"http://127.0.0.1:1"}, CAFile: empty}, []string{"no endpoint begins with https"}},
-		{"no such CA", etcd.Config{Endpoints: []string{"https://127.0.0.1:1"}, CAFile: dir + "/none"}, []string{"CA certificates", dir + "/none"}},
-		{"empty CA", etcd.Config{Endpoints: []string{"https://127.0.0.1:1"}, CAFile: empty}, []string{empty, "no PEM certificate"}},
-		{"certificate without key", etcd.Config{Endpoints: []string{"https://127.0.0.1:1"}, CertFile: empty}, []string{"needs both files"}},
-		{"nobody there", etcd.Config{Endpoints: []string{"http://127.0.0.1:1", "unix://" + dir + "/none"}, Timeout: 200 * time.Millisecond}, []string{"no etcd answers", "http://127.0.0.1:1", dir + "/none", "store.endpoints"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, err := etcd.Dial(t.Context(), c.cfg)
-			wantError(t, err, c.want...)
-		})
 	}
 }
 
@@ -180,14 +153,6 @@ func TestDamageIsSaid(t *testing.T) {
 	}
 }
 
-func TestTooLargeValue(t *testing.T) {
-	s := start(t, etcd.ServerConfig{NoFsync: true, MaxRequest: 100_000}).Store()
-	_, err := s.Put(t.Context(), "/registry/large", make([]byte, 200_000), 0, 0)
-	if !errors.Is(err, store.ErrTooLarge) {
-		t.Errorf("got %v, want ErrTooLarge", err)
-	}
-}
-
 // A store that ran full can be read and deleted from; after compaction and a
 // start it takes writes again.
 func TestFullStoreRecovers(t *testing.T) {
@@ -242,7 +207,7 @@ func TestStoppedStoreIsUnavailable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := dial(t, etcd.Config{Endpoints: []string{listen}, Timeout: 3 * time.Second})
+	client := dial(t, etcdclient.Config{Endpoints: []string{listen}, Timeout: 3 * time.Second})
 	embedded := srv.Store()
 	if err := srv.Close(); err != nil {
 		t.Fatal(err)
@@ -262,37 +227,4 @@ func TestStoppedStoreIsUnavailable(t *testing.T) {
 	}
 	_, err = client.Get(t.Context(), "/registry/a")
 	wantError(t, err, listen)
-}
-
-func TestLeasesAreShared(t *testing.T) {
-	s := start(t, etcd.ServerConfig{NoFsync: true}).Store()
-	ids := map[int64]int{}
-	for i := range 1500 {
-		key := "/registry/events/" + strings.Repeat("e", i%50) + string(rune('a'+i/50))
-		if _, err := s.Put(t.Context(), key, nil, 0, time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		kv, err := s.Get(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids[kv.LeaseID]++
-	}
-	if len(ids) != 2 {
-		t.Errorf("1500 events have %d leases, want 2", len(ids))
-	}
-}
-
-func TestBackupHoldsEverything(t *testing.T) {
-	s := start(t, etcd.ServerConfig{}).Store()
-	if _, err := s.Put(t.Context(), "/registry/a", []byte("needle in the backup"), 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	n, err := s.Backup(ctx, &b)
-	if err != nil || n != int64(b.Len()) || !bytes.Contains(b.Bytes(), []byte("needle in the backup")) {
-		t.Fatalf("%d bytes, %v", n, err)
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
 )
 
 // external is an etcd of three members, each with an endpoint for clients.
@@ -75,7 +76,7 @@ func until(t *testing.T, what string, is func() bool) {
 }
 
 // writing has some clients write and read through s while fault happens, and then on. None of them may notice.
-func writing(t *testing.T, s *etcd.Store, when string, fault func()) {
+func writing(t *testing.T, s *etcdclient.Store, when string, fault func()) {
 	t.Helper()
 	const clients, before, after = 6, 10, 40
 	var all, begun sync.WaitGroup
@@ -124,8 +125,8 @@ func writing(t *testing.T, s *etcd.Store, when string, fault func()) {
 func TestAMemberWithoutALeaderStallsNobody(t *testing.T) {
 	members, endpoints := external(t)
 	cut := follower(t, members)
-	s := dial(t, etcd.Config{Endpoints: endpoints, Timeout: 6 * time.Second})
-	one := dial(t, etcd.Config{Endpoints: endpoints[cut : cut+1], Timeout: time.Minute})
+	s := dial(t, etcdclient.Config{Endpoints: endpoints, Timeout: 6 * time.Second})
+	one := dial(t, etcdclient.Config{Endpoints: endpoints[cut : cut+1], Timeout: time.Minute})
 	put(t, one, "/registry/before")
 	var mend func()
 	writing(t, s, "while-it-is-cut-off", func() { mend = sync.OnceFunc(members[cut].Cut()) })
@@ -149,7 +150,7 @@ func TestAMemberWithoutALeaderStallsNobody(t *testing.T) {
 // No member reaches another one, so that none leads: each says at once that it can do nothing, and clients hear that.
 func TestAStoreWithoutAMajoritySaysSo(t *testing.T) {
 	members, endpoints := external(t)
-	s := dial(t, etcd.Config{Endpoints: endpoints, Timeout: 2 * time.Minute})
+	s := dial(t, etcdclient.Config{Endpoints: endpoints, Timeout: 2 * time.Minute})
 	put(t, s, "/registry/before")
 	for _, m := range members {
 		t.Cleanup(m.Cut())
@@ -174,7 +175,7 @@ func TestASilentMemberStallsNobody(t *testing.T) {
 	silent := follower(t, members)
 	p := newPipe(t, endpoints[silent])
 	endpoints[silent] = p.url
-	s := dial(t, etcd.Config{Endpoints: endpoints, Timeout: 30 * time.Second})
+	s := dial(t, etcdclient.Config{Endpoints: endpoints, Timeout: 30 * time.Second})
 	writing(t, s, "while-it-falls-silent", p.stop)
 	writing(t, s, "while-it-goes-on", p.carryOn)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
 	"github.com/wasmplane/wasmplane/core/store/storetest"
 )
 
@@ -52,9 +53,9 @@ func socket(t *testing.T) string {
 	return (&url.URL{Scheme: "unix", Path: filepath.Join(dir, "s")}).String()
 }
 
-func dial(t *testing.T, cfg etcd.Config) *etcd.Store {
+func dial(t *testing.T, cfg etcdclient.Config) *etcdclient.Store {
 	t.Helper()
-	s, err := etcd.Dial(t.Context(), cfg)
+	s, err := etcdclient.Dial(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,14 +69,6 @@ func dial(t *testing.T, cfg etcd.Config) *etcd.Store {
 
 func TestEmbeddedStoreKeepsTheContract(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store { return start(t, etcd.ServerConfig{NoFsync: true}).Store() })
-}
-
-func TestExternalStoreKeepsTheContract(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) store.Store {
-		listen := socket(t)
-		start(t, etcd.ServerConfig{NoFsync: true, Listen: []string{listen}})
-		return dial(t, etcd.Config{Endpoints: []string{listen}})
-	})
 }
 
 func TestDirectoryInUse(t *testing.T) {

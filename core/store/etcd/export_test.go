@@ -3,8 +3,6 @@
 package etcd
 
 import (
-	"context"
-
 	"go.etcd.io/etcd/client/pkg/v3/types"
 )
 
@@ -13,9 +11,6 @@ func (s *Server) Kill() {
 	s.peers.close()
 	s.etcd.Server.HardStop()
 }
-
-// Pass has the transaction that changes nothing take the way of all writes.
-func (s *Server) Pass(ctx context.Context) error { return s.store.pass(ctx) }
 
 // Cut has the member hear nothing of the others, and they nothing of it, until mend.
 func (s *Server) Cut() (mend func()) {

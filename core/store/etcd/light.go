@@ -19,6 +19,8 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
+	"github.com/wasmplane/wasmplane/core/store/etcd/failover"
 	"github.com/wasmplane/wasmplane/core/store/space"
 )
 
@@ -50,28 +52,27 @@ type LightConfig struct {
 
 // Light is the store of a server that keeps no part of it: it lies with the members, which come and go meanwhile.
 type Light struct {
-	cfg    LightConfig
-	store  *Store
-	usage  atomic.Pointer[space.Usage]
-	ends   func()
-	once   sync.Once
-	closed chan struct{}
-	cause  error // set before closed is closed
+	cfg       LightConfig
+	store     *etcdclient.Store
+	client    *clientv3.Client    // the store's
+	endpoints *failover.Endpoints // the store's
+	usage     atomic.Pointer[space.Usage]
+	ends      func()
+	once      sync.Once
+	closed    chan struct{}
+	cause     error // set before closed is closed
 }
 
 // DialMembers connects to the members, and waits until one of them can be used, however long that takes.
 func DialMembers(ctx context.Context, cfg LightConfig) (*Light, error) {
-	dial, secure, err := Config{
+	st, err := etcdclient.Connect(ctx, etcdclient.Config{
 		Endpoints: cfg.Members, CAFile: cfg.CAFile, CertFile: cfg.PairFile, KeyFile: cfg.PairFile, Logger: cfg.Logger,
-	}.complete()
+	})
 	if err != nil {
 		return nil, err
 	}
-	l := &Light{cfg: cfg, closed: make(chan struct{})}
+	l := &Light{cfg: cfg, store: st, client: st.Client(), endpoints: st.Endpoints(), closed: make(chan struct{})}
 	l.usage.Store(&space.Usage{})
-	if l.store, err = connect(ctx, dial, secure); err != nil {
-		return nil, err
-	}
 	if err := l.await(ctx); err != nil {
 		return nil, errors.Join(err, l.store.Close())
 	}
@@ -87,9 +88,9 @@ func (l *Light) await(ctx context.Context) error {
 	var reported string
 	for {
 		var failures []string
-		for _, url := range l.store.members.All() {
+		for _, url := range l.endpoints.All() {
 			one, cancel := context.WithTimeout(ctx, answering)
-			status, err := l.store.client.Maintenance.Status(one, url)
+			status, err := l.client.Maintenance.Status(one, url)
 			cancel()
 			why := "too few of those that keep the store are there"
 			switch {
@@ -98,7 +99,7 @@ func (l *Light) await(ctx context.Context) error {
 			case removed(err):
 				return store.ErrRemoved
 			case err != nil:
-				why = plain(err)
+				why = etcdclient.Plain(err)
 			}
 			failures = append(failures, strings.TrimPrefix(url, "https://")+": "+why)
 		}
@@ -123,7 +124,7 @@ func (l *Light) catchUp(ctx context.Context) error {
 }
 
 // removed tells that a member says that this server was removed.
-func removed(err error) bool { return code(err) == codes.PermissionDenied }
+func removed(err error) bool { return etcdclient.Code(err) == codes.PermissionDenied }
 
 // follow keeps the list of members in step until ctx ends. It ends the store when this server was removed.
 func (l *Light) follow(ctx context.Context) error {
@@ -151,12 +152,12 @@ func (l *Light) look(ctx context.Context) error {
 			urls = append(urls, m.Peer)
 		}
 	}
-	before := l.store.members.All()
+	before := l.endpoints.All()
 	if len(urls) == 0 || sameSet(urls, before) {
 		return nil
 	}
 	l.cfg.Logger.InfoContext(ctx, "the servers that keep the store are others now", "stores", urls)
-	l.store.members.Replace(l.store.client, urls)
+	l.endpoints.Replace(l.client, urls)
 	if err := l.cfg.Changed(urls); err != nil {
 		l.cfg.Logger.WarnContext(ctx, "the list of servers that keep the store could not be kept; after a restart this server knows the old ones", "error", err)
 	}
@@ -169,15 +170,15 @@ func sameSet(a, b []string) bool {
 
 func (l *Light) list(ctx context.Context) ([]store.Member, error) {
 	var list *clientv3.MemberListResponse
-	err := l.store.outlive(ctx, func(ctx context.Context) (err error) {
-		list, err = l.store.client.MemberList(ctx)
+	err := l.store.Outlive(ctx, func(ctx context.Context) (err error) {
+		list, err = l.client.MemberList(ctx)
 		return err
 	})
 	if removed(err) {
 		return nil, store.ErrRemoved
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", store.ErrQuorum, plain(err))
+		return nil, fmt.Errorf("%w: %s", store.ErrQuorum, etcdclient.Plain(err))
 	}
 	out := make([]store.Member, len(list.Members))
 	for i, m := range list.Members {
@@ -189,7 +190,7 @@ func (l *Light) list(ctx context.Context) ([]store.Member, error) {
 
 // Members implements store.Membership. None of them is this server.
 func (l *Light) Members(ctx context.Context) ([]store.Member, error) {
-	ctx, cancel := l.store.bound(ctx)
+	ctx, cancel := l.store.Bound(ctx)
 	defer cancel()
 	all, err := l.list(ctx)
 	if err != nil {
@@ -201,7 +202,7 @@ func (l *Light) Members(ctx context.Context) ([]store.Member, error) {
 			asked.Go("etcd: ask a member", func() {
 				one, cancel := context.WithTimeout(ctx, answering)
 				defer cancel()
-				if status, err := l.store.client.Maintenance.Status(one, m.Peer); err == nil {
+				if status, err := l.client.Maintenance.Status(one, m.Peer); err == nil {
 					m.Alive, m.Leader = true, fmt.Sprintf("%x", status.Leader) == m.ID
 				}
 			})
@@ -238,11 +239,11 @@ func (l *Light) measure(ctx context.Context) error {
 
 // weigh asks one member that answers: all of them hold the same, but for free pages.
 func (l *Light) weigh(ctx context.Context) {
-	endpoints := l.store.client.Endpoints()
+	endpoints := l.client.Endpoints()
 	if len(endpoints) == 0 {
 		return
 	}
-	status, err := l.store.client.Maintenance.Status(ctx, endpoints[0])
+	status, err := l.client.Maintenance.Status(ctx, endpoints[0])
 	if err != nil {
 		return // the next look asks again
 	}
@@ -260,7 +261,7 @@ func (*Light) Refresh() {}
 func (*Light) Reclaim(context.Context) error { return nil }
 
 // Store is the store that the members serve. It lives until Close.
-func (l *Light) Store() *Store { return l.store }
+func (l *Light) Store() *etcdclient.Store { return l.store }
 
 // Done is closed when the store cannot be used any more: after Close, or because this server was removed; Err says which.
 func (l *Light) Done() <-chan struct{} { return l.closed }

@@ -26,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd/clientport"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
 )
 
 var _ store.Membership = (*Server)(nil)
@@ -40,15 +41,15 @@ const (
 
 // Members implements store.Membership.
 func (s *Server) Members(ctx context.Context) ([]store.Member, error) {
-	ctx, cancel := s.store.bound(ctx)
+	ctx, cancel := s.store.Bound(ctx)
 	defer cancel()
 	var list *clientv3.MemberListResponse
-	err := s.store.outlive(ctx, func(ctx context.Context) (err error) {
-		list, err = s.store.client.MemberList(ctx)
+	err := s.store.Outlive(ctx, func(ctx context.Context) (err error) {
+		list, err = s.client.MemberList(ctx)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", store.ErrQuorum, plain(err))
+		return nil, fmt.Errorf("%w: %s", store.ErrQuorum, etcdclient.Plain(err))
 	}
 	self, leader := uint64(s.etcd.Server.MemberID()), s.etcd.Server.Lead()
 	out := make([]store.Member, len(list.Members))
@@ -105,13 +106,13 @@ func (s *Server) advertise(ctx context.Context, address string) error {
 	if own == nil || slices.Equal(own.PeerURLs, []string{want}) {
 		return nil
 	}
-	ctx, cancel := s.store.bound(ctx)
+	ctx, cancel := s.store.Bound(ctx)
 	defer cancel()
-	if err := s.store.outlive(ctx, func(ctx context.Context) error {
-		_, err := s.store.client.MemberUpdate(ctx, uint64(own.ID), []string{want})
+	if err := s.store.Outlive(ctx, func(ctx context.Context) error {
+		_, err := s.client.MemberUpdate(ctx, uint64(own.ID), []string{want})
 		return err
 	}); err != nil {
-		return fmt.Errorf("have the other servers know the address %s: %s", address, plain(err))
+		return fmt.Errorf("have the other servers know the address %s: %s", address, etcdclient.Plain(err))
 	}
 	return nil
 }
@@ -121,7 +122,7 @@ func (s *Server) Add(ctx context.Context, address string) error {
 	tries := 0
 	err := s.persist(ctx, func(ctx context.Context) error {
 		tries++
-		_, err := s.store.client.MemberAddAsLearner(ctx, []string{"https://" + address})
+		_, err := s.client.MemberAddAsLearner(ctx, []string{"https://" + address})
 		if tries > 1 && errors.Is(err, rpctypes.ErrPeerURLExist) {
 			return nil // by a try that a change of leaders left unknown
 		}
@@ -133,7 +134,7 @@ func (s *Server) Add(ctx context.Context, address string) error {
 	case unhealthy(err):
 		return fmt.Errorf("%w to take in another: start those that are down, or remove them for good (wasmplane node remove)", store.ErrQuorum)
 	case err != nil:
-		return fmt.Errorf("add a member of the store: %s", plain(err))
+		return fmt.Errorf("add a member of the store: %s", etcdclient.Plain(err))
 	}
 	return nil
 }
@@ -148,7 +149,7 @@ func (s *Server) persist(ctx context.Context, change func(context.Context) error
 	defer cancel()
 	again := run.Backoff{First: 200 * time.Millisecond, Longest: time.Second}
 	for {
-		err := s.store.outlive(ctx, change)
+		err := s.store.Outlive(ctx, change)
 		if !unhealthy(err) || !again.Wait(ctx) {
 			return err
 		}
@@ -193,7 +194,7 @@ func (s *Server) Remove(ctx context.Context, id string) error {
 		return err
 	}
 	err = s.persist(ctx, func(ctx context.Context) error {
-		_, err := s.store.client.MemberRemove(ctx, number)
+		_, err := s.client.MemberRemove(ctx, number)
 		return err
 	})
 	switch {
@@ -202,7 +203,7 @@ func (s *Server) Remove(ctx context.Context, id string) error {
 	case unhealthy(err):
 		return fmt.Errorf("%w to agree on it once it is gone: start those that are down first", store.ErrQuorum)
 	case err != nil:
-		return fmt.Errorf("remove a member of the store: %s", plain(err))
+		return fmt.Errorf("remove a member of the store: %s", etcdclient.Plain(err))
 	}
 	return nil
 }
@@ -216,7 +217,7 @@ func (s *Server) promote(ctx context.Context, progress func(string)) error {
 	again := run.Backoff{First: 100 * time.Millisecond, Longest: time.Second}
 	for s.etcd.Server.IsLearner() {
 		one, cancel := context.WithTimeout(ctx, answering)
-		_, err := s.store.client.MemberPromote(one, uint64(s.etcd.Server.MemberID()))
+		_, err := s.client.MemberPromote(one, uint64(s.etcd.Server.MemberID()))
 		cancel()
 		if errors.Is(err, rpctypes.ErrMemberNotLearner) || err == nil {
 			continue // this member hears of it in a moment
@@ -225,7 +226,7 @@ func (s *Server) promote(ctx context.Context, progress func(string)) error {
 			return store.ErrRemoved
 		}
 		if !again.Wait(ctx) {
-			return fmt.Errorf("have this server vote: %s", plain(err))
+			return fmt.Errorf("have this server vote: %s", etcdclient.Plain(err))
 		}
 	}
 	return nil
@@ -283,7 +284,7 @@ type peers struct {
 }
 
 func newPeers(cfg Peers) (*peers, error) {
-	config, err := Config{CAFile: cfg.CAFile, CertFile: cfg.PairFile, KeyFile: cfg.PairFile}.tls()
+	config, err := etcdclient.Config{CAFile: cfg.CAFile, CertFile: cfg.PairFile, KeyFile: cfg.PairFile}.TLS()
 	if err != nil {
 		return nil, err
 	}
@@ -350,7 +351,7 @@ func (p *peers) initialCluster(ctx context.Context) (string, error) {
 // tls is how this member serves the others, and light servers: all show certificates of one authority. Those of light servers
 // agree on another protocol, by which they reach the store alone.
 func (p *peers) tls() (*tls.Config, error) {
-	c, err := Config{CAFile: p.cfg.CAFile, CertFile: p.cfg.PairFile, KeyFile: p.cfg.PairFile}.tls()
+	c, err := etcdclient.Config{CAFile: p.cfg.CAFile, CertFile: p.cfg.PairFile, KeyFile: p.cfg.PairFile}.TLS()
 	if err != nil {
 		return nil, err
 	}

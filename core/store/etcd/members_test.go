@@ -352,7 +352,7 @@ func TestNobodyNoticesThatTheLeaderDies(t *testing.T) {
 	}
 	for name, m := range members { // what follows writes on their way changes nothing
 		before, err := m.Store().Revision(t.Context())
-		passed := m.Pass(t.Context())
+		passed := m.Store().Pass(t.Context())
 		if after, again := m.Store().Revision(t.Context()); errors.Join(err, passed, again) != nil || after != before {
 			t.Errorf("through %s: %v, %v, %v; the revision was %d and is %d", name, err, passed, again, before, after)
 		}

@@ -22,10 +22,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
 	"github.com/wasmplane/wasmplane/core/store/etcd/snapshotfile"
 )
 
-func startAt(t *testing.T, dir string) (*Store, func()) {
+func startAt(t *testing.T, dir string) (*etcdclient.Store, func()) {
 	t.Helper()
 	server, err := Start(t.Context(), ServerConfig{Dir: dir, NoFsync: true, Timeout: 2 * time.Minute})
 	if err != nil {
@@ -45,7 +46,7 @@ func startAt(t *testing.T, dir string) (*Store, func()) {
 	return server.Store(), end
 }
 
-func saved(t *testing.T, s *Store) string {
+func saved(t *testing.T, s *etcdclient.Store) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "backup.db")
 	f, err := os.Create(file)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package etcd runs etcd in this process (Start), as the only member or as one of several, and reaches one that other
+// servers keep (DialMembers). It makes, restores and measures data directories. What a store does is the client's (package etcdclient).
 package etcd
 
 import (
@@ -24,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd/clientport"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
 	"github.com/wasmplane/wasmplane/core/store/etcd/memberdir"
 	"github.com/wasmplane/wasmplane/core/store/etcd/zaplog"
 )
@@ -78,12 +81,13 @@ type Peers struct {
 
 // Server is an etcd that runs in this process.
 type Server struct {
-	etcd  *embed.Etcd
-	store *Store
-	lock  *os.File
-	quota int64
-	peers *peers // nil = there are no others
-	ends  func() // what goes on beside; nil = nothing does
+	etcd   *embed.Etcd
+	client *clientv3.Client
+	store  *etcdclient.Store // on client
+	lock   *os.File
+	quota  int64
+	peers  *peers // nil = there are no others
+	ends   func() // what goes on beside; nil = nothing does
 	// applied is the last entry of the log that the database had at the start.
 	applied uint64
 }
@@ -136,7 +140,8 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 	if err := s.await(ctx, cfg); err != nil {
 		return nil, err
 	}
-	s.store = newStore(v3client.New(s.etcd.Server), "the store in "+cfg.Dir, cfg.Timeout)
+	s.client = v3client.New(s.etcd.Server)
+	s.store = etcdclient.New(s.client, "the store in "+cfg.Dir, cfg.Timeout)
 	s.followElections(ctx)
 	if err := s.promote(ctx, cfg.Progress); err != nil {
 		return nil, err
@@ -154,13 +159,9 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 
 // followElections goes on until Close, whatever becomes of the context of the start.
 func (s *Server) followElections(ctx context.Context) {
-	if s.peers == nil {
-		return
+	if s.peers != nil {
+		s.ends = s.store.FollowElections(context.WithoutCancel(ctx), s.etcd.Server.LeaderChangedNotify)
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.store.elections = newElections(ctx)
-	ended := run.Go("etcd elections", func() error { return s.store.elections.run(ctx, s.etcd.Server.LeaderChangedNotify, s.store.pass) })
-	s.ends = func() { cancel(); <-ended }
 }
 
 // meet prepares for the other members.
@@ -232,7 +233,7 @@ func (s *Server) await(ctx context.Context, cfg ServerConfig) error {
 func (s *Server) relieve(ctx context.Context, cfg ServerConfig) error {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
-	alarms, err := s.store.client.Maintenance.AlarmList(ctx)
+	alarms, err := s.client.Maintenance.AlarmList(ctx)
 	if err != nil {
 		return fmt.Errorf("read alarms: %w", err)
 	}
@@ -252,7 +253,7 @@ func (s *Server) relieve(ctx context.Context, cfg ServerConfig) error {
 			cfg.Logger.ErrorContext(ctx, "the store has an alarm", "alarm", a.Alarm)
 			continue
 		}
-		if _, err := s.store.client.Maintenance.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
+		if _, err := s.client.Maintenance.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
 			return fmt.Errorf("take back the alarm: %w", err)
 		}
 		cfg.Logger.WarnContext(ctx, "the store had been full; it has room again", "bytes", size, "quota", cfg.Quota)
@@ -389,7 +390,7 @@ func openOnce(cfg *embed.Config) (e *embed.Etcd, err error) {
 
 // Store is the store that the server serves, without a network between. It
 // lives until Close.
-func (s *Server) Store() *Store { return s.store }
+func (s *Server) Store() *etcdclient.Store { return s.store }
 
 // Done is closed when etcd stopped, by Close, because its disk failed, or because this
 // member was removed; Err then says which.

@@ -54,8 +54,8 @@ func (s *Server) Reclaim(ctx context.Context) error {
 		if a.Alarm != etcdserverpb.AlarmType_NOSPACE {
 			continue
 		}
-		ctx, cancel := s.store.bound(ctx)
-		_, err := s.store.client.Maintenance.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a))
+		ctx, cancel := s.store.Bound(ctx)
+		_, err := s.client.Maintenance.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a))
 		cancel()
 		if err != nil {
 			return fmt.Errorf("take back the alarm: %w", err)

@@ -21,7 +21,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
-	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
 )
 
 // authority issues certificates into files.
@@ -107,7 +107,7 @@ func TestDialWithCertificates(t *testing.T) {
 	t.Cleanup(srv.Close)
 	<-srv.Server.ReadyNotify()
 
-	good := etcd.Config{
+	good := etcdclient.Config{
 		Endpoints: []string{listen.String()}, CAFile: ca.file("ca.crt"), CertFile: ca.file("client.crt"),
 		KeyFile: ca.file("client.key"), Timeout: time.Minute,
 	}
@@ -119,12 +119,12 @@ func TestDialWithCertificates(t *testing.T) {
 	bad := good
 	bad.Timeout = 5 * time.Second
 	bad.CAFile = other.file("other.crt")
-	_, err = etcd.Dial(t.Context(), bad)
+	_, err = etcdclient.Dial(t.Context(), bad)
 	wantError(t, err, listen.String(), "certificate signed by unknown authority")
 	bad = good
 	bad.Timeout = 5 * time.Second
 	bad.CertFile, bad.KeyFile = other.file("client.crt"), other.file("client.key")
-	_, err = etcd.Dial(t.Context(), bad)
+	_, err = etcdclient.Dial(t.Context(), bad)
 	wantError(t, err, listen.String(), "remote error: tls: ")
 	t.Log(err)
 }

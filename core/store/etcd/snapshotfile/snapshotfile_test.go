@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
 	"github.com/wasmplane/wasmplane/core/store/etcd/snapshotfile"
 )
 
@@ -99,7 +100,7 @@ func TestDamagedSnapshotsAreRefused(t *testing.T) {
 	}
 }
 
-func start(t *testing.T) *etcd.Store {
+func start(t *testing.T) *etcdclient.Store {
 	t.Helper()
 	server, err := etcd.Start(t.Context(), etcd.ServerConfig{Dir: filepath.Join(t.TempDir(), "a"), NoFsync: true, Timeout: 2 * time.Minute})
 	if err != nil {
@@ -113,7 +114,7 @@ func start(t *testing.T) *etcd.Store {
 	return server.Store()
 }
 
-func saved(t *testing.T, s *etcd.Store) string {
+func saved(t *testing.T, s *etcdclient.Store) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "backup.db")
 	f, err := os.Create(file)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+package etcdclient
 
 import (
 	"context"
@@ -72,7 +72,7 @@ func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 	span := max(min(time.Duration(float64(ttl)*leaseShare), leaseSpan), time.Second)
 	seconds := int64((ttl + span + time.Second - 1) / time.Second)
 	var resp *clientv3.LeaseGrantResponse
-	err := l.store.outlive(ctx, func(ctx context.Context) (err error) {
+	err := l.store.Outlive(ctx, func(ctx context.Context) (err error) {
 		resp, err = l.store.client.Lease.Grant(ctx, seconds) // one too many ends by itself
 		return err
 	})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcd is the store on etcd: an external cluster (Dial) or one in this
-// process (Start).
+// Package etcdclient is the store as a client of etcd has it: of an external cluster (Dial), of servers that keep it
+// (Connect), or of one in this process (New). It knows nothing of how an etcd is run; that is package etcd's.
 //
 // A write is one transaction, and what a conflict found comes out of the same
 // transaction. Keys and values are written as given, so that an upstream
@@ -9,7 +9,7 @@
 // time buckets. A watch keeps etcd's guarantees: ordered, nothing twice,
 // no revision split, and it outlives lost connections; when it cannot go on it ends
 // and says why, it never skips.
-package etcd
+package etcdclient
 
 import (
 	"bytes"
@@ -41,18 +41,26 @@ type Store struct {
 	watches watchSerial
 	// elections of a store of several members in this process; nil = there are none.
 	elections *elections
-	// members of an external etcd; nil = it is in this process.
-	members *failover.Endpoints
-	ends    func() // ends what goes on beside; nil = nothing does
+	// endpoints of an external etcd; nil = it is in this process.
+	endpoints *failover.Endpoints
+	ends      func() // ends what goes on beside; nil = nothing does
 }
 
 var _ store.Store = (*Store)(nil)
 
-func newStore(client *clientv3.Client, where string, timeout time.Duration) *Store {
+// New makes a store of a client, which it closes with itself. where names the other end in errors; timeout bounds each call that
+// has no deadline of its own.
+func New(client *clientv3.Client, where string, timeout time.Duration) *Store {
 	s := &Store{client: client, where: where, timeout: timeout}
 	s.leases.store = s
 	return s
 }
+
+// Client is for what the contract of a store does not have. It is the store's, which closes it.
+func (s *Store) Client() *clientv3.Client { return s.client }
+
+// Endpoints are those of a store that is not in this process, nil of the other; which there are may change.
+func (s *Store) Endpoints() *failover.Endpoints { return s.endpoints }
 
 // Close ends every watch and the connection. A store that belongs to a Server is closed by it.
 func (s *Store) Close() error {
@@ -62,9 +70,9 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// bound gives a call that has no deadline of its own one, so that nobody waits
+// Bound gives a call that has no deadline of its own one, so that nobody waits
 // for ever on an etcd that does not answer.
-func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+func (s *Store) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
@@ -73,7 +81,7 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 
 // Get implements store.Store.
 func (s *Store) Get(ctx context.Context, key string) (store.KV, error) {
-	call, cancel := s.bound(ctx)
+	call, cancel := s.Bound(ctx)
 	defer cancel()
 	resp, err := s.read(call, key)
 	if err != nil {
@@ -87,7 +95,7 @@ func (s *Store) Get(ctx context.Context, key string) (store.KV, error) {
 
 // read is a read that a change of leaders doesn't end.
 func (s *Store) read(ctx context.Context, key string, opts ...clientv3.OpOption) (resp *clientv3.GetResponse, err error) {
-	err = s.outlive(ctx, func(ctx context.Context) (err error) {
+	err = s.Outlive(ctx, func(ctx context.Context) (err error) {
 		resp, err = s.client.KV.Get(ctx, key, opts...)
 		return err
 	})
@@ -101,7 +109,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, expect int64,
 
 // PutFenced implements store.Fenced.
 func (s *Store) PutFenced(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration, f store.Fences) (int64, error) {
-	call, cancel := s.bound(ctx)
+	call, cancel := s.Bound(ctx)
 	defer cancel()
 	rev, err := s.put(call, key, value, expect, ttl, f)
 	if ttl > 0 && errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -133,7 +141,7 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, er
 
 // DeleteFenced implements store.Fenced.
 func (s *Store) DeleteFenced(ctx context.Context, key string, expect int64, f store.Fences) (int64, error) {
-	call, cancel := s.bound(ctx)
+	call, cancel := s.Bound(ctx)
 	defer cancel()
 	rev, err := s.swap(call, key, expect, clientv3.OpDelete(key), f)
 	return rev, s.failure(ctx, err, "delete", key)
@@ -145,7 +153,7 @@ func (s *Store) DeleteFenced(ctx context.Context, key string, expect int64, f st
 func (s *Store) swap(ctx context.Context, key string, expect int64, op clientv3.Op, f store.Fences) (rev int64, err error) {
 	var conflict *store.ConflictError
 	unsure, last := false, error(nil)
-	err = s.outlive(ctx, func(ctx context.Context) error {
+	err = s.Outlive(ctx, func(ctx context.Context) error {
 		unsure = unsure || last != nil && !errors.Is(last, rpctypes.ErrNoLeader) // which is said before anything is done
 		rev, conflict, last = s.swapOnce(ctx, key, expect, op, f)
 		return last
@@ -248,7 +256,7 @@ func (s *Store) List(ctx context.Context, prefix string, o store.ListOptions) (s
 }
 
 func (s *Store) rangeOnce(ctx context.Context, from, end string, rev, limit int64) (*clientv3.GetResponse, error) {
-	call, cancel := s.bound(ctx)
+	call, cancel := s.Bound(ctx)
 	defer cancel()
 	return s.read(call, from, clientv3.WithRange(end), clientv3.WithRev(rev), clientv3.WithLimit(limit))
 }
@@ -265,7 +273,7 @@ func (s *Store) emptyPage(ctx context.Context, page store.Page) (store.Page, err
 
 // Revision implements store.Store: a linearizable read of a key that is never written.
 func (s *Store) Revision(ctx context.Context) (int64, error) {
-	call, cancel := s.bound(ctx)
+	call, cancel := s.Bound(ctx)
 	defer cancel()
 	resp, err := s.read(call, "\x00", clientv3.WithCountOnly())
 	if err != nil {
@@ -276,7 +284,7 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 
 // Size of the database as it lies on the disk of the first member that is asked, in bytes.
 func (s *Store) Size(ctx context.Context) (int64, error) {
-	ctx, cancel := s.bound(ctx)
+	ctx, cancel := s.Bound(ctx)
 	defer cancel()
 	endpoint := ""
 	if all := s.client.Endpoints(); len(all) > 0 {
@@ -291,7 +299,7 @@ func (s *Store) Size(ctx context.Context) (int64, error) {
 
 // Compact implements store.Store. What is compacted already is no error.
 func (s *Store) Compact(ctx context.Context, revision int64) error {
-	call, cancel := s.bound(ctx)
+	call, cancel := s.Bound(ctx)
 	defer cancel()
 	_, err := s.client.KV.Compact(call, revision)
 	if errors.Is(err, rpctypes.ErrCompacted) {
@@ -335,7 +343,7 @@ func (s *Store) failure(ctx context.Context, err error, verb, what string) error
 	if class == nil {
 		return fmt.Errorf("%s %s in %s: %w", verb, what, s.where, err)
 	}
-	return fmt.Errorf("%s %s in %s: %w: %s%s", verb, what, s.where, class, plain(err), hint)
+	return fmt.Errorf("%s %s in %s: %w: %s%s", verb, what, s.where, class, Plain(err), hint)
 }
 
 func classify(err error) (hint string, class error) {
@@ -350,12 +358,12 @@ func classify(err error) (hint string, class error) {
 		return "", store.ErrTooLarge
 	case errors.Is(err, rpctypes.ErrTooManyRequests):
 		return "; etcd falls behind with applying writes", store.ErrUnavailable
-	case strings.HasSuffix(plain(err), "raft: stopped"): // the embedded server, after Close
+	case strings.HasSuffix(Plain(err), "raft: stopped"): // the embedded server, after Close
 		return "", store.ErrUnavailable
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, clientv3.ErrNoAvailableEndpoints), errors.Is(err, context.Canceled):
 		return "", store.ErrUnavailable
 	}
-	switch code(err) {
+	switch Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.DataLoss:
 		return "", store.ErrUnavailable
 	case codes.ResourceExhausted:
@@ -365,7 +373,8 @@ func classify(err error) (hint string, class error) {
 	}
 }
 
-func code(err error) codes.Code {
+// Code is the kind of an error of etcd or of gRPC.
+func Code(err error) codes.Code {
 	var e rpctypes.EtcdError
 	if errors.As(err, &e) {
 		return e.Code()
@@ -373,8 +382,8 @@ func code(err error) codes.Code {
 	return status.Code(err)
 }
 
-// plain is the error's text without gRPC's and etcd's prefixes.
-func plain(err error) string {
+// Plain is the error's text without gRPC's and etcd's prefixes.
+func Plain(err error) string {
 	text := err.Error()
 	if s, ok := status.FromError(err); ok {
 		text = s.Message()

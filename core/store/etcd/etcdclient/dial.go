@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+package etcdclient
 
 import (
 	"context"
@@ -61,9 +61,17 @@ func Dial(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// connect makes a store of the endpoints, which have not been asked for anything yet.
+// Connect makes a store of the endpoints, which have not been asked for anything yet. They may be down.
+func Connect(ctx context.Context, cfg Config) (*Store, error) {
+	cfg, tlsConfig, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	return connect(ctx, cfg, tlsConfig)
+}
+
 func connect(ctx context.Context, cfg Config, tlsConfig *tls.Config) (*Store, error) {
-	members := failover.New(cfg.Endpoints, cfg.Logger)
+	endpoints := failover.New(cfg.Endpoints, cfg.Logger)
 	client, err := clientv3.New(clientv3.Config{
 		Context:   context.WithoutCancel(ctx), // Close ends it, not the context of dialling
 		Endpoints: cfg.Endpoints, TLS: tlsConfig,
@@ -76,16 +84,16 @@ func connect(ctx context.Context, cfg Config, tlsConfig *tls.Config) (*Store, er
 				MinConnectTimeout: 5 * time.Second,
 			}),
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-			grpc.WithChainUnaryInterceptor(members.Intercept),
+			grpc.WithChainUnaryInterceptor(endpoints.Intercept),
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(cfg.Endpoints, ", "), err)
 	}
-	s := newStore(client, "etcd at "+strings.Join(cfg.Endpoints, ", "), cfg.Timeout)
-	s.members = members
+	s := New(client, "etcd at "+strings.Join(cfg.Endpoints, ", "), cfg.Timeout)
+	s.endpoints = endpoints
 	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := run.Go("etcd members", func() error { members.Run(asking, client); return nil })
+	ended := run.Go("etcd members", func() error { endpoints.Run(asking, client); return nil })
 	s.ends = func() { cancel(); <-ended }
 	return s, nil
 }
@@ -104,7 +112,7 @@ func (s *Store) greet(ctx context.Context, cfg Config, t *tls.Config) error {
 		resp, err := s.client.Maintenance.Status(one, ep)
 		cancel()
 		if err != nil {
-			why := plain(err)
+			why := Plain(err)
 			if cause := diagnose(ctx, ep, t); cause != nil {
 				why = cause.Error()
 			}
@@ -188,11 +196,12 @@ func (c Config) complete() (Config, *tls.Config, error) {
 	if secure != len(c.Endpoints) {
 		return c, nil, fmt.Errorf("etcd endpoints %s: use https:// for all of them or for none", strings.Join(c.Endpoints, ", "))
 	}
-	t, err := c.tls()
+	t, err := c.TLS()
 	return c, t, err
 }
 
-func (c Config) tls() (*tls.Config, error) {
+// TLS is how a connection is made secure with the configuration's files, which it checks. The pair is read again for each connection.
+func (c Config) TLS() (*tls.Config, error) {
 	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
 	if c.CAFile != "" {
 		pem, err := os.ReadFile(c.CAFile)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+package etcdclient
 
 import (
 	"context"
@@ -82,9 +82,18 @@ func awaitAnswers(ctx context.Context, passed func(context.Context) error) {
 	run.Sleep(ctx, awakes)
 }
 
-// pass has a transaction that changes nothing take the way of all writes. Those of this member that
+// FollowElections has calls begin again that a change of leaders has lost, until end is called. changed is closed by the next change.
+// It is for a store of several members in this process, before its first call.
+func (s *Store) FollowElections(ctx context.Context, changed func() <-chan struct{}) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.elections = newElections(ctx)
+	ended := run.Go("etcd elections", func() error { return s.elections.run(ctx, changed, s.Pass) })
+	return func() { cancel(); <-ended }
+}
+
+// Pass has a transaction that changes nothing take the way of all writes. Those of this member that
 // were on that way before it are done when it is answered.
-func (s *Store) pass(ctx context.Context) error {
+func (s *Store) Pass(ctx context.Context) error {
 	const none = "\x00" // is never written
 	_, err := s.client.KV.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(none), ">", 0)).
@@ -103,10 +112,10 @@ func (e *elections) bound(ctx context.Context) (context.Context, context.CancelF
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// outlive calls again what a change of leaders has ended, until ctx ends. What it calls may
+// Outlive calls again what a change of leaders has ended, until ctx ends. What it calls may
 // have been done each time.
-func (s *Store) outlive(ctx context.Context, call func(context.Context) error) error {
-	if s.members != nil {
+func (s *Store) Outlive(ctx context.Context, call func(context.Context) error) error {
+	if s.endpoints != nil {
 		return s.again(ctx, call)
 	}
 	if s.elections == nil {
@@ -142,7 +151,7 @@ func (s *Store) again(ctx context.Context, call func(context.Context) error) err
 			if time.Since(began) > leaderPatience {
 				return err
 			}
-		case code(err) == codes.Unavailable && broken < s.members.Len():
+		case Code(err) == codes.Unavailable && broken < s.endpoints.Len():
 			broken++
 		default:
 			return err
@@ -157,5 +166,5 @@ func (s *Store) again(ctx context.Context, call func(context.Context) error) err
 func leaderless(err error) bool {
 	return errors.Is(err, rpctypes.ErrLeaderChanged) || errors.Is(err, rpctypes.ErrNoLeader) ||
 		errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail) ||
-		strings.HasSuffix(plain(err), raft.ErrProposalDropped.Error())
+		strings.HasSuffix(Plain(err), raft.ErrProposalDropped.Error())
 }

@@ -13,8 +13,8 @@
 // the server's own identity, system:apiserver in the break-glass group, which
 // exists only inside the server's process, for this package, the server's
 // informers and its admission plugins. No component that could also run as a
-// process of its own has it: those are in the table of Components, each with
-// the least that it needs.
+// process of its own has it: those are in the table of components (package
+// roles), each with the least that it needs.
 package bootstrap
 
 import (
@@ -34,6 +34,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/core/bootstrap/roles"
 )
 
 // Config describes the cluster to begin.
@@ -162,7 +164,7 @@ func (b *Bootstrap) persist(ctx context.Context) error {
 // side by side, then what lives in namespaces. The service network comes before
 // the Service that takes an address from it.
 func (b *Bootstrap) ensure(ctx context.Context) error {
-	policy := Policy()
+	policy := roles.Policy()
 	if err := b.checkAuthority(ctx); err != nil {
 		return err
 	}
@@ -209,7 +211,7 @@ func made(err error) error {
 
 // Namespaces that every cluster has.
 func namespaces() []string {
-	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, pluginNamespace}
+	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, roles.PluginNamespace}
 }
 
 func (b *Bootstrap) namespaces(ctx context.Context) error {

@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
+	"github.com/wasmplane/wasmplane/core/bootstrap/clusterinfo"
+	"github.com/wasmplane/wasmplane/core/bootstrap/roles"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 )
@@ -130,18 +132,18 @@ func TestAFreshClusterGetsWhatItNeeds(t *testing.T) {
 	if len(cidr.Status.Conditions) != 1 || cidr.Status.Conditions[0].Status != metav1.ConditionTrue {
 		t.Errorf("service network %+v", cidr.Status)
 	}
-	roles, err := c.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
+	all, err := c.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(roles.Items) != len(Policy().ClusterRoles) {
-		t.Errorf("%d cluster roles, want %d", len(roles.Items), len(Policy().ClusterRoles))
+	if len(all.Items) != len(roles.Policy().ClusterRoles) {
+		t.Errorf("%d cluster roles, want %d", len(all.Items), len(roles.Policy().ClusterRoles))
 	}
 	stop()
 
 	began = time.Now()
 	before := map[string]string{}
-	for _, r := range roles.Items {
+	for _, r := range all.Items {
 		before[r.Name] = r.ResourceVersion
 	}
 	start(t, config(c, "192.0.2.1:6443"))()
@@ -333,7 +335,7 @@ func TestAnotherAuthorityIsRefused(t *testing.T) {
 	start(t, cfg)()
 	published := func() map[string]string {
 		t.Helper()
-		m, err := c.CoreV1().ConfigMaps("kube-system").Get(t.Context(), ClusterConfigMap, metav1.GetOptions{})
+		m, err := c.CoreV1().ConfigMaps("kube-system").Get(t.Context(), clusterinfo.ConfigMap, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -360,7 +362,7 @@ func TestAnotherAuthorityIsRefused(t *testing.T) {
 	// The only server of its store has lost its folder pki: it goes on with a new one.
 	cfg.Cluster.Alone = true
 	start(t, cfg)()
-	if got := published()[ClusterAuthority]; got != "sha256:bb" {
+	if got := published()[clusterinfo.Authority]; got != "sha256:bb" {
 		t.Errorf("the authority is %q", got)
 	}
 }
@@ -379,7 +381,7 @@ func TestAServerStartsWhileTheAuthorityChanges(t *testing.T) {
 	}
 	published := func() map[string]string {
 		t.Helper()
-		m, err := c.CoreV1().ConfigMaps("kube-system").Get(t.Context(), ClusterConfigMap, metav1.GetOptions{})
+		m, err := c.CoreV1().ConfigMaps("kube-system").Get(t.Context(), clusterinfo.ConfigMap, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -389,8 +391,8 @@ func TestAServerStartsWhileTheAuthorityChanges(t *testing.T) {
 	cfg.Cluster = own()
 	start(t, cfg)()
 	before := published()
-	if before[ClusterAuthorities] != cfg.Cluster.Trusted {
-		t.Errorf("machines are told of %q", before[ClusterAuthorities])
+	if before[clusterinfo.Authorities] != cfg.Cluster.Trusted {
+		t.Errorf("machines are told of %q", before[clusterinfo.Authorities])
 	}
 	next, to, err := a.Successor(nil)
 	if err != nil {
@@ -405,50 +407,6 @@ func TestAServerStartsWhileTheAuthorityChanges(t *testing.T) {
 		if got := published(); !maps.Equal(got, before) {
 			t.Errorf("step %s: the server has written %q", step, got)
 		}
-	}
-}
-
-func TestNoComponentBreaksGlass(t *testing.T) {
-	p := Policy()
-	for _, c := range Components("n1") {
-		if slices.Contains(c.User.GetGroups(), user.SystemPrivilegedGroup) {
-			t.Errorf("%s is in %s", c.Name, user.SystemPrivilegedGroup)
-		}
-		g := GrantsOf(p, c.User)
-		if len(g.Cluster) == 0 && !c.ByNode {
-			t.Errorf("%s has no rights", c.Name)
-		}
-		for _, r := range g.Cluster {
-			all := slices.Contains(r.Verbs, "*") && slices.Contains(r.Resources, "*") && slices.Contains(r.APIGroups, "*")
-			// The garbage collector and the namespace controller work on every kind, but
-			// with the verbs that they need.
-			if all {
-				t.Errorf("%s may do everything", c.Name)
-			}
-		}
-	}
-}
-
-// Who may edit a namespace leads no Service to others' pods (CVE-2021-25740): the addresses
-// behind Services are written by controllers.
-func TestEditorsWriteNoEndpoints(t *testing.T) {
-	seen := 0
-	for _, role := range Policy().ClusterRoles {
-		if role.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] != "true" &&
-			role.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] != "true" {
-			continue
-		}
-		seen++
-		for _, rule := range role.Rules {
-			writes := slices.ContainsFunc(rule.Verbs, func(verb string) bool { return !slices.Contains([]string{"get", "list", "watch"}, verb) })
-			if writes && slices.ContainsFunc(rule.Resources,
-				func(r string) bool { return slices.Contains([]string{"endpoints", "endpointslices", "*"}, r) }) {
-				t.Errorf("the role %s has %+v", role.Name, rule)
-			}
-		}
-	}
-	if seen < 2 {
-		t.Errorf("only %d roles of editors are there", seen)
 	}
 }
 

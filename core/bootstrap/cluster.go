@@ -13,27 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wasmplane/wasmplane/core/bootstrap/clusterinfo"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 )
 
-// ClusterConfigMap of kube-system says what a machine that joins must know of the
-// cluster, and which authority it has. Bootstrap tokens and nodes may read it.
-const ClusterConfigMap = "wasmplane-cluster"
-
-// Keys of the ClusterConfigMap.
-const (
-	ClusterName        = "name"
-	ClusterDomain      = "domain"
-	ClusterPodCIDR     = "podCIDR"
-	ClusterServiceCIDR = "serviceCIDR"
-	// ClusterAuthority is the pin of the authority of serving and client certificates.
-	ClusterAuthority = "authority"
-	// ClusterAuthorities are all that are trusted, in PEM, the one that signs first.
-	ClusterAuthorities = "authorities"
-)
-
-// Cluster is what the ClusterConfigMap holds. Its zero value: there is none.
+// Cluster is what the config map of the cluster holds (package clusterinfo). Its zero value: there is none.
 type Cluster struct {
 	Name, Domain string
 	// PodCIDR is one network, or one of each IP family with a comma between them.
@@ -52,11 +37,11 @@ type Cluster struct {
 func (b *Bootstrap) clusterData() map[string]string {
 	c := b.cfg.Cluster
 	data := map[string]string{
-		ClusterName: c.Name, ClusterDomain: c.Domain, ClusterPodCIDR: c.PodCIDR,
-		ClusterServiceCIDR: strings.Join(b.serviceCIDRs(), ","), ClusterAuthority: c.Authority,
+		clusterinfo.Name: c.Name, clusterinfo.Domain: c.Domain, clusterinfo.PodCIDR: c.PodCIDR,
+		clusterinfo.ServiceCIDR: strings.Join(b.serviceCIDRs(), ","), clusterinfo.Authority: c.Authority,
 	}
 	if c.Trusted != "" {
-		data[ClusterAuthorities] = c.Trusted
+		data[clusterinfo.Authorities] = c.Trusted
 	}
 	return data
 }
@@ -72,7 +57,7 @@ func (b *Bootstrap) checkAuthority(ctx context.Context) error {
 	if b.cfg.Cluster.Authority == "" {
 		return nil
 	}
-	has, err := b.cfg.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, ClusterConfigMap, metav1.GetOptions{})
+	has, err := b.cfg.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, clusterinfo.ConfigMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -83,7 +68,7 @@ func (b *Bootstrap) checkAuthority(ctx context.Context) error {
 }
 
 func (b *Bootstrap) sameAuthority(ctx context.Context, has *corev1.ConfigMap) error {
-	theirs, ours := has.Data[ClusterAuthority], b.cfg.Cluster.Authority
+	theirs, ours := has.Data[clusterinfo.Authority], b.cfg.Cluster.Authority
 	if theirs == "" || theirs == ours || b.cfg.Cluster.trusts(theirs) {
 		return nil
 	}
@@ -93,24 +78,24 @@ func (b *Bootstrap) sameAuthority(ctx context.Context, has *corev1.ConfigMap) er
 	}
 	return fmt.Errorf("%w: the cluster in this store has the certificate authority %s, this server's pki has %s, and what one gives out the other refuses; "+
 		"stop this server and replace its folder pki by a copy of that of a server of the cluster, or, if that authority is lost for good and no other server runs, "+
-		"delete /registry/configmaps/%s/%s from the store (etcdctl del) and start this server again", errMisconfigured, theirs, ours, metav1.NamespaceSystem, ClusterConfigMap)
+		"delete /registry/configmaps/%s/%s from the store (etcdctl del) and start this server again", errMisconfigured, theirs, ours, metav1.NamespaceSystem, clusterinfo.ConfigMap)
 }
 
 // updateCluster leaves the authorities to who changes them, while they change.
 func (b *Bootstrap) updateCluster(ctx context.Context) error {
-	has, err := b.cfg.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, ClusterConfigMap, metav1.GetOptions{})
+	has, err := b.cfg.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, clusterinfo.ConfigMap, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	data := b.clusterData()
-	theirs, err := cabundle.Parse([]byte(has.Data[ClusterAuthorities]))
+	theirs, err := cabundle.Parse([]byte(has.Data[clusterinfo.Authorities]))
 	ours, err2 := cabundle.Parse([]byte(b.cfg.Cluster.Trusted))
-	known := b.cfg.Cluster.trusts(has.Data[ClusterAuthority])
+	known := b.cfg.Cluster.trusts(has.Data[clusterinfo.Authority])
 	if err == nil && err2 == nil && known && pki.Pins(theirs) != pki.Pins(ours) {
-		delete(data, ClusterAuthority)
-		delete(data, ClusterAuthorities)
+		delete(data, clusterinfo.Authority)
+		delete(data, clusterinfo.Authorities)
 	}
-	return b.configMap(ctx, metav1.NamespaceSystem, ClusterConfigMap, data)
+	return b.configMap(ctx, metav1.NamespaceSystem, clusterinfo.ConfigMap, data)
 }
 
 // cluster publishes what the cluster is. Of two servers that begin it at once, the
@@ -120,7 +105,7 @@ func (b *Bootstrap) cluster(ctx context.Context) error {
 		return nil
 	}
 	api := b.cfg.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
-	_, err := api.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ClusterConfigMap}, Data: b.clusterData()},
+	_, err := api.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: clusterinfo.ConfigMap}, Data: b.clusterData()},
 		metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		if err = b.checkAuthority(ctx); err == nil {
@@ -128,7 +113,7 @@ func (b *Bootstrap) cluster(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("config map %s: %w", ClusterConfigMap, err)
+		return fmt.Errorf("config map %s: %w", clusterinfo.ConfigMap, err)
 	}
 	return nil
 }

@@ -20,20 +20,6 @@ import (
 // writers bounds how many objects are written at a time.
 const writers = 8
 
-// Policy is upstream's, and ours on top: see own.go.
-func Policy() rbac.Policy {
-	p := rbac.BootstrapPolicy()
-	p.ClusterRoles = append(p.ClusterRoles, ownClusterRoles()...)
-	p.ClusterRoleBindings = append(p.ClusterRoleBindings, ownClusterBindings()...)
-	for namespace, roles := range ownRoles() {
-		p.Roles[namespace] = append(p.Roles[namespace], roles...)
-	}
-	for namespace, bindings := range ownRoleBindings() {
-		p.RoleBindings[namespace] = append(p.RoleBindings[namespace], bindings...)
-	}
-	return p
-}
-
 // clusterRoles lists once and writes only what differs.
 func (b *Bootstrap) clusterRoles(ctx context.Context, p rbac.Policy) error {
 	api := b.cfg.Client.RbacV1().ClusterRoles()

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/bootstrap/clusterinfo"
 	"github.com/wasmplane/wasmplane/core/join/succession"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -46,8 +46,8 @@ func TestAWorkerFollowsAnotherAuthority(t *testing.T) {
 	}
 	both := string(after.CAPEM()) + string(before.CAPEM())
 	if err := kube.Tracker().Add(&corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: bootstrap.ClusterConfigMap},
-		Data:       map[string]string{bootstrap.ClusterAuthorities: both},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: clusterinfo.ConfigMap},
+		Data:       map[string]string{clusterinfo.Authorities: both},
 	}); err != nil {
 		t.Fatal(err)
 	}

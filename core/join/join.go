@@ -38,7 +38,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/wasmplane/wasmplane/core/auth/jointoken"
-	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/bootstrap/clusterinfo"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
@@ -235,13 +235,13 @@ func (m Member) Refresh(ctx context.Context, dir string, own *rest.Config) (Memb
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	about, err := kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, bootstrap.ClusterConfigMap, metav1.GetOptions{})
+	about, err := kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, clusterinfo.ConfigMap, metav1.GetOptions{})
 	if err != nil {
 		return m, nil // it works with what it knows, and asks again at the next start
 	}
 	now := m
-	now.PodCIDR = grown(m.PodCIDR, about.Data[bootstrap.ClusterPodCIDR])
-	now.ServiceCIDR = grown(m.ServiceCIDR, about.Data[bootstrap.ClusterServiceCIDR])
+	now.PodCIDR = grown(m.PodCIDR, about.Data[clusterinfo.PodCIDR])
+	now.ServiceCIDR = grown(m.ServiceCIDR, about.Data[clusterinfo.ServiceCIDR])
 	if now == m {
 		return m, nil
 	}
@@ -263,7 +263,7 @@ func (m Member) Configure(c *config.Configuration) *config.Configuration {
 // learn asks what the cluster is, and whether this machine fits into it.
 func (c *Config) learn(ctx context.Context, invited kubernetes.Interface) (Member, error) {
 	m := Member{Node: c.Node, Machine: c.Machine, Pin: c.Token.Pin, Names: c.Names}
-	about, err := invited.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, bootstrap.ClusterConfigMap, metav1.GetOptions{})
+	about, err := invited.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, clusterinfo.ConfigMap, metav1.GetOptions{})
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return m, fmt.Errorf("the server does not know the token %s.***: it is mistyped, has expired or was revoked; make a new one on a server: wasmplane token create", c.Token.ID)
@@ -274,8 +274,8 @@ func (c *Config) learn(ctx context.Context, invited kubernetes.Interface) (Membe
 	case err != nil:
 		return m, fmt.Errorf("ask what the cluster is: %w", err)
 	}
-	m.Cluster, m.Domain = about.Data[bootstrap.ClusterName], about.Data[bootstrap.ClusterDomain]
-	m.PodCIDR, m.ServiceCIDR = about.Data[bootstrap.ClusterPodCIDR], about.Data[bootstrap.ClusterServiceCIDR]
+	m.Cluster, m.Domain = about.Data[clusterinfo.Name], about.Data[clusterinfo.Domain]
+	m.PodCIDR, m.ServiceCIDR = about.Data[clusterinfo.PodCIDR], about.Data[clusterinfo.ServiceCIDR]
 	if err := c.checkNetworks(m); err != nil {
 		return m, err
 	}

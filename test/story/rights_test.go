@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/wasmplane/wasmplane/core/api/rbac"
-	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/bootstrap/roles"
 	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
@@ -240,13 +240,13 @@ func TestComponentsWorkWithTheirOwnRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := append(simulated.requests(), onMachine.requests()...)
-	identities := map[string]bootstrap.Component{}
-	for _, c := range append(bootstrap.Components("here"), bootstrap.Components("simulated-1")...) {
+	identities := map[string]roles.Component{}
+	for _, c := range append(roles.Components("here"), roles.Components("simulated-1")...) {
 		identities[c.User.GetName()] = c
 	}
-	identities[bootstrap.SimulatedNodes().GetName()] = bootstrap.Component{Name: "simulated nodes", User: bootstrap.SimulatedNodes()}
+	identities[roles.SimulatedNodes().GetName()] = roles.Component{Name: "simulated nodes", User: roles.SimulatedNodes()}
 
-	policy := bootstrap.Policy()
+	policy := roles.Policy()
 	served := map[string]bool{}
 	for i := range events {
 		if e := &events[i]; e.ResponseStatus != nil && e.ResponseStatus.Code < 300 {
@@ -273,7 +273,7 @@ func TestComponentsWorkWithTheirOwnRights(t *testing.T) {
 	rights := used(events)
 	for _, name := range []string{
 		"system:kube-scheduler", "system:kube-controller-manager", "system:kube-proxy", "system:node:here", "system:node:simulated-1",
-		bootstrap.CoreDNS().GetName(), bootstrap.SimulatedNodes().GetName(),
+		roles.CoreDNS().GetName(), roles.SimulatedNodes().GetName(),
 		"system:serviceaccount:kube-system:deployment-controller", "system:serviceaccount:kube-system:replicaset-controller",
 		"system:serviceaccount:kube-system:job-controller", "system:serviceaccount:kube-system:endpointslice-controller",
 		"system:serviceaccount:kube-system:namespace-controller", "system:serviceaccount:kube-system:service-account-controller",
@@ -296,7 +296,7 @@ func TestComponentsWorkWithTheirOwnRights(t *testing.T) {
 	}
 	// Of the roles that are ours alone, nothing is given that is not needed.
 	for _, own := range []struct{ role, user string }{
-		{bootstrap.CoreDNSRole, bootstrap.CoreDNS().GetName()}, {bootstrap.SimulatedNodesRole, bootstrap.SimulatedNodes().GetName()},
+		{roles.CoreDNSRole, roles.CoreDNS().GetName()}, {roles.SimulatedNodesRole, roles.SimulatedNodes().GetName()},
 	} {
 		for _, r := range rightsOf(policy, own.role) {
 			if r.verb == "list" { // what a watch falls back to, at a server that streams no lists
@@ -315,9 +315,9 @@ const trustPublisher = "system:serviceaccount:kube-system:kube-apiserver-serving
 // What is done once in a year, or only after somebody's mistake, is in no day's audit log.
 func TestRareWorkHasItsRights(t *testing.T) {
 	t.Parallel()
-	policy := bootstrap.Policy()
-	components := map[string]bootstrap.Component{}
-	for _, c := range bootstrap.Components("here") {
+	policy := roles.Policy()
+	components := map[string]roles.Component{}
+	for _, c := range roles.Components("here") {
 		components[c.User.GetName()] = c
 	}
 	for name, needed := range map[string][]right{
@@ -350,8 +350,8 @@ func TestRareWorkHasItsRights(t *testing.T) {
 }
 
 // granted says whether roles give a component a right.
-func granted(p rbac.Policy, c bootstrap.Component, r right) bool {
-	grants := bootstrap.GrantsOf(p, c.User)
+func granted(p rbac.Policy, c roles.Component, r right) bool {
+	grants := roles.GrantsOf(p, c.User)
 	rules := slices.Clone(grants.Cluster)
 	for _, more := range grants.Namespaces {
 		rules = append(rules, more...)
@@ -447,8 +447,8 @@ func TestOneRightTooFew(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), harness.Patience/2)
 		defer cancel()
 		r := right{"watch", "", "pods"}
-		name := bootstrap.SimulatedNodes().GetName()
-		w.takeAway(ctx, t, bootstrap.SimulatedNodesRole, name, r)
+		name := roles.SimulatedNodes().GetName()
+		w.takeAway(ctx, t, roles.SimulatedNodesRole, name, r)
 		if err := w.Stop(); err != nil {
 			t.Error(err)
 		}

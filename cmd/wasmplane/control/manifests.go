@@ -15,7 +15,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
-	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/bootstrap/roles"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/manifests"
@@ -73,7 +73,7 @@ func (m Manifests) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	set, err := client.New(client.InMemory(m.API, bootstrap.Manifests(), "manifests"))
+	set, err := client.New(client.InMemory(m.API, roles.Manifests(), "manifests"))
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/core/accessgraph"
-	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/bootstrap/roles"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/controllers/all"
@@ -100,7 +100,7 @@ and roles are those of a new cluster.`,
 
 // configured are the actors that a configuration makes, in a new cluster.
 func configured(ctx context.Context, cfg *config.Configuration, access *shell.Access) ([]accessgraph.Actor, error) {
-	policy := bootstrap.Policy()
+	policy := roles.Policy()
 	rights := accessgraph.Rights{ClusterRoles: policy.ClusterRoles, ClusterRoleBindings: policy.ClusterRoleBindings}
 	for namespace, list := range policy.Roles {
 		for _, r := range list {
@@ -166,7 +166,7 @@ func running(ctx context.Context, cfg *config.Configuration, access *shell.Acces
 
 func readRights(ctx context.Context, set *client.Set) (*accessgraph.Rights, error) {
 	rbac, all := set.Kube.RbacV1(), metav1.ListOptions{}
-	roles, err := rbac.ClusterRoles().List(ctx, all)
+	clusterRoles, err := rbac.ClusterRoles().List(ctx, all)
 	if err != nil {
 		return nil, fmt.Errorf("read the roles of the cluster: %w", err)
 	}
@@ -183,7 +183,7 @@ func readRights(ctx context.Context, set *client.Set) (*accessgraph.Rights, erro
 		return nil, fmt.Errorf("read the bindings of namespaces: %w", err)
 	}
 	return &accessgraph.Rights{
-		ClusterRoles: roles.Items, ClusterRoleBindings: bindings.Items, Roles: local.Items, RoleBindings: localBindings.Items,
+		ClusterRoles: clusterRoles.Items, ClusterRoleBindings: bindings.Items, Roles: local.Items, RoleBindings: localBindings.Items,
 	}, nil
 }
 

@@ -25,7 +25,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/core/auth/jointoken"
-	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/bootstrap/clusterinfo"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join/handover"
 )
@@ -96,7 +96,7 @@ func (s Shell) tokenCreate() *cobra.Command {
 				return err
 			}
 		}
-		about, err := kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(c.Context(), bootstrap.ClusterConfigMap, metav1.GetOptions{})
+		about, err := kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(c.Context(), clusterinfo.ConfigMap, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("ask which authority the cluster has: %w", err)
 		}
@@ -104,7 +104,7 @@ func (s Shell) tokenCreate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		token.Pin = about.Data[bootstrap.ClusterAuthority]
+		token.Pin = about.Data[clusterinfo.Authority]
 		if quiet {
 			fmt.Fprintln(s.Out, token)
 			return nil

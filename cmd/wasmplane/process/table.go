@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/bootstrap/roles"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/proxy"
@@ -76,7 +76,7 @@ var Parts = struct{ APIServer, Scheduler, Controllers, Kubelet, Proxy, DNS, Webh
 		},
 	},
 	DNS: Part{Name: "dns", Identity: fixed(pki.Identity{
-		Name: "dns", User: bootstrap.CoreDNS().GetName(), Groups: bootstrap.CoreDNS().GetGroups(),
+		Name: "dns", User: roles.CoreDNS().GetName(), Groups: roles.CoreDNS().GetGroups(),
 	})},
 	Webhook: Part{Name: "webhook", points: []string{"admission.", "authorization"}},
 }

@@ -21,7 +21,7 @@ import (
 	"k8s.io/component-base/version"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
-	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/bootstrap/roles"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/kubelet"
@@ -63,7 +63,7 @@ func LeasesAtOnce(nodes int) int { return max(atOnce, nodes/25) }
 
 // Simulate makes n simulated nodes, whose server's certificate is of authority.
 func Simulate(ctx context.Context, local process.Local, authority *pki.Authority, n int) (*Simulation, error) {
-	reader, err := local.As(ctx, process.Parts.Kubelet, pki.Identity{User: bootstrap.SimulatedNodes().GetName()})
+	reader, err := local.As(ctx, process.Parts.Kubelet, pki.Identity{User: roles.SimulatedNodes().GetName()})
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/simulatednodes"
 	"github.com/wasmplane/wasmplane/core/api/satoken"
-	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/bootstrap/roles"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -135,7 +135,7 @@ func addNetworking(ctx context.Context, g *run.Group, parts process.Local) error
 	if err != nil {
 		return err
 	}
-	n, err := machine.NewNetworking(c, client.InMemory(parts.Handler, bootstrap.CoreDNS(), process.Parts.DNS.Name))
+	n, err := machine.NewNetworking(c, client.InMemory(parts.Handler, roles.CoreDNS(), process.Parts.DNS.Name))
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/bootstrap/clusterinfo"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 )
@@ -193,13 +193,13 @@ func (d *Driver) Begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	about, err := kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, bootstrap.ClusterConfigMap, metav1.GetOptions{})
+	about, err := kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, clusterinfo.ConfigMap, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("ask which authority the cluster has: %w", err)
 	}
 	from := cabundle.Pin(d.Authority.ClusterCA())
-	if about.Data[bootstrap.ClusterAuthority] != from {
-		return fmt.Errorf("the cluster has the authority %s, and this machine's folder pki has %s: run this on a server of the cluster", about.Data[bootstrap.ClusterAuthority], from)
+	if about.Data[clusterinfo.Authority] != from {
+		return fmt.Errorf("the cluster has the authority %s, and this machine's folder pki has %s: run this on a server of the cluster", about.Data[clusterinfo.Authority], from)
 	}
 	s, to, err := d.Authority.Successor(d.Given)
 	if err != nil {
@@ -278,12 +278,12 @@ func (d *Driver) publish(ctx context.Context, kube kubernetes.Interface, s State
 		return err
 	}
 	patch, err := json.Marshal(map[string]any{"data": map[string]string{
-		bootstrap.ClusterAuthority: cabundle.Pin(certs[0]), bootstrap.ClusterAuthorities: string(s.Public()),
+		clusterinfo.Authority: cabundle.Pin(certs[0]), clusterinfo.Authorities: string(s.Public()),
 	}})
 	if err != nil {
 		return err
 	}
-	_, err = kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Patch(ctx, bootstrap.ClusterConfigMap, types.MergePatchType, patch,
+	_, err = kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Patch(ctx, clusterinfo.ConfigMap, types.MergePatchType, patch,
 		metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("tell the machines of the authorities: %w", err)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/bootstrap/clusterinfo"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -48,7 +48,7 @@ func TestADriverTakesTheChangeToItsEnd(t *testing.T) {
 			ObjectMeta: in("default", "kubernetes"),
 			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
 		},
-		&corev1.ConfigMap{ObjectMeta: in("kube-system", bootstrap.ClusterConfigMap), Data: map[string]string{bootstrap.ClusterAuthority: before}},
+		&corev1.ConfigMap{ObjectMeta: in("kube-system", clusterinfo.ConfigMap), Data: map[string]string{clusterinfo.Authority: before}},
 		&corev1.ConfigMap{ObjectMeta: in("default", rootCA), Data: map[string]string{"ca.crt": string(server.CAPEM())}},
 	)
 	maps := kube.CoreV1().ConfigMaps("default")
@@ -121,12 +121,12 @@ func TestADriverTakesTheChangeToItsEnd(t *testing.T) {
 		t.Errorf("phases %s", got)
 	}
 	after := openPKI(t, dir).Trusts()
-	about, err := kube.CoreV1().ConfigMaps("kube-system").Get(t.Context(), bootstrap.ClusterConfigMap, metav1.GetOptions{})
+	about, err := kube.CoreV1().ConfigMaps("kube-system").Get(t.Context(), clusterinfo.ConfigMap, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after == before || about.Data[bootstrap.ClusterAuthority] != after ||
-		about.Data[bootstrap.ClusterAuthorities] != string(server.CAPEM()) {
+	if after == before || about.Data[clusterinfo.Authority] != after ||
+		about.Data[clusterinfo.Authorities] != string(server.CAPEM()) {
 		t.Errorf("from %s to %s; machines are told %v", before, after, about.Data)
 	}
 	if underway, err := Underway(t.Context(), kube); underway || err != nil {

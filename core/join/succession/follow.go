@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/bootstrap/clusterinfo"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/pki/cabundle"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -146,16 +146,16 @@ type Worker struct {
 // Run follows until ctx ends.
 func (w *Worker) Run(ctx context.Context) error {
 	informer := coreinformers.NewFilteredConfigMapInformer(w.Kube, metav1.NamespaceSystem, 0, cache.Indexers{},
-		named(bootstrap.ClusterConfigMap))
+		named(clusterinfo.ConfigMap))
 	return follow(ctx, informer, w.Log, func(ctx context.Context) error {
-		about, err := w.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, bootstrap.ClusterConfigMap, metav1.GetOptions{})
+		about, err := w.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, clusterinfo.ConfigMap, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("ask which authorities the cluster has: %w", err)
 		}
-		if about.Data[bootstrap.ClusterAuthorities] == "" {
+		if about.Data[clusterinfo.Authorities] == "" {
 			return nil // servers of an earlier version
 		}
-		return w.apply(ctx, []byte(about.Data[bootstrap.ClusterAuthorities]))
+		return w.apply(ctx, []byte(about.Data[clusterinfo.Authorities]))
 	})
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bootstrap
+package roles
 
 import (
 	"context"
@@ -126,7 +126,7 @@ func TestWhoReportsAboutPluginsKeepsALease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k := presence.New(presence.Config{Client: kube, Namespace: pluginNamespace, Group: "plugins", Identity: c.who.GetName()})
+		k := presence.New(presence.Config{Client: kube, Namespace: PluginNamespace, Group: "plugins", Identity: c.who.GetName()})
 		err = k.Beat(t.Context())
 		if k.Held() != c.held || (err == nil) != c.held {
 			t.Errorf("%s: held %v, %v", c.who.GetName(), k.Held(), err)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bootstrap
+// Package roles says who may do what in every cluster: upstream's policy with ours on top, and the identity of each component,
+// with the least that it needs. It writes nothing; package bootstrap does.
+package roles
 
 import (
 	"context"
@@ -16,6 +18,20 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/pki"
 )
+
+// Policy is upstream's, and ours on top: see own.go.
+func Policy() rbac.Policy {
+	p := rbac.BootstrapPolicy()
+	p.ClusterRoles = append(p.ClusterRoles, ownClusterRoles()...)
+	p.ClusterRoleBindings = append(p.ClusterRoleBindings, ownClusterBindings()...)
+	for namespace, roles := range ownRoles() {
+		p.Roles[namespace] = append(p.Roles[namespace], roles...)
+	}
+	for namespace, bindings := range ownRoleBindings() {
+		p.RoleBindings[namespace] = append(p.RoleBindings[namespace], bindings...)
+	}
+	return p
+}
 
 // Component is a part of the cluster that is a client of the API.
 type Component struct {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bootstrap
+package roles
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -9,6 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/wasmplane/wasmplane/core/auth/jointoken"
+	"github.com/wasmplane/wasmplane/core/bootstrap/clusterinfo"
 	"github.com/wasmplane/wasmplane/core/pki"
 )
 
@@ -32,8 +33,8 @@ const (
 	pluginReaderRole = "wasmplane:plugin-reader"
 	pluginStateRole  = "wasmplane:plugin-state"
 	pluginGroup      = "plugins.wasmplane.dev"
-	// pluginNamespace holds what plugins keep; components that ask plugins write there.
-	pluginNamespace = "wasmplane-plugins"
+	// PluginNamespace holds what plugins keep; components that ask plugins write there.
+	PluginNamespace = "wasmplane-plugins"
 
 	kubeletAPIAdmin = "system:kubelet-api-admin"
 	nodeClient      = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
@@ -329,20 +330,20 @@ const (
 	archivesReaderRole = "wasmplane:archives-reader"
 )
 
-// clusterReaderRole lets machines that join and nodes read the ClusterConfigMap.
+// clusterReaderRole lets machines that join and nodes read the clusterinfo.ConfigMap.
 const clusterReaderRole = "wasmplane:cluster-reader"
 
 func ownRoles() map[string][]rbacv1.Role {
-	return map[string][]rbacv1.Role{pluginNamespace: {{
+	return map[string][]rbacv1.Role{PluginNamespace: {{
 		// Nodes are not among those who have it: they keep what their plugins keep by themselves.
-		ObjectMeta: inNamespace(pluginNamespace, pluginStateRole),
+		ObjectMeta: inNamespace(PluginNamespace, pluginStateRole),
 		Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"create", "get", "update"}, APIGroups: []string{""}, Resources: []string{"configmaps"}},
 		},
 	}, {
 		// Whoever reports about plugins keeps a lease that says that it lives, and looks at the others'
 		// (core/run/presence). Servers delete those of the dead.
-		ObjectMeta: inNamespace(pluginNamespace, pluginLoaderRole),
+		ObjectMeta: inNamespace(PluginNamespace, pluginLoaderRole),
 		Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"create", "get", "list", "update"}, APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}},
 		},
@@ -368,19 +369,19 @@ func ownRoles() map[string][]rbacv1.Role {
 		Rules: []rbacv1.PolicyRule{
 			{
 				Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"configmaps"},
-				ResourceNames: []string{ClusterConfigMap},
+				ResourceNames: []string{clusterinfo.ConfigMap},
 			},
 		},
 	}}}
 }
 
 func ownRoleBindings() map[string][]rbacv1.RoleBinding {
-	return map[string][]rbacv1.RoleBinding{pluginNamespace: {{
-		ObjectMeta: inNamespace(pluginNamespace, pluginStateRole),
+	return map[string][]rbacv1.RoleBinding{PluginNamespace: {{
+		ObjectMeta: inNamespace(PluginNamespace, pluginStateRole),
 		Subjects:   []rbacv1.Subject{userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager)},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: pluginStateRole},
 	}, {
-		ObjectMeta: inNamespace(pluginNamespace, pluginLoaderRole),
+		ObjectMeta: inNamespace(PluginNamespace, pluginLoaderRole),
 		Subjects:   []rbacv1.Subject{userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager)},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: pluginLoaderRole},
 	}}, metav1.NamespaceSystem: {{

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/wasmplane/wasmplane/core/definition"
 )
 
 // Group, Version and Kind of the object.
@@ -188,84 +190,49 @@ func (c *Object) sources() (n int) {
 
 // Definition is the definition of the custom resource.
 func Definition() *apiextensionsv1.CustomResourceDefinition {
-	column := func(name, kind, path, text string, priority int32) apiextensionsv1.CustomResourceColumnDefinition {
-		return apiextensionsv1.CustomResourceColumnDefinition{Name: name, Type: kind, JSONPath: path, Description: text, Priority: priority}
+	column := func(name, kind, path, text string, priority int32) definition.Column {
+		return definition.Column{Name: name, Type: kind, JSONPath: path, Description: text, Priority: priority}
 	}
-	return &apiextensionsv1.CustomResourceDefinition{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
-		ObjectMeta: metav1.ObjectMeta{Name: Resource().GroupResource().String()},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{
-				Plural: Resource().Resource, Singular: "helmchart", Kind: Kind, ListKind: Kind + "List", Categories: []string{"wasmplane"},
-			},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: Version, Served: true, Storage: true,
-				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", Required: []string{"spec"},
-					Description: "HelmChart is a Helm chart that is kept installed, by the rights of a service account of its namespace.",
-					Properties:  map[string]apiextensionsv1.JSONSchemaProps{"spec": specSchema(), "status": statusSchema()},
-				}},
-				AdditionalPrinterColumns: []apiextensionsv1.CustomResourceColumnDefinition{
-					column("Release", "string", ".status.releaseName", "the release's name", 0),
-					column("Namespace", "string", ".status.releaseNamespace", "where the release is", 1),
-					column("Revision", "integer", ".status.revision", "of the release", 0),
-					column("Chart", "string", ".status.chartName", "name of the chart that is installed", 0),
-					column("Version", "string", ".status.chartVersion", "of that chart", 0),
-					column("Ready", "string", `.status.conditions[?(@.type=="Ready")].status`, "whether what the spec asks for is installed", 0),
-					column("Reason", "string", `.status.conditions[?(@.type=="Ready")].reason`, "why it is or is not", 0),
-					column("Message", "string", `.status.conditions[?(@.type=="Ready")].message`, "what is to be done", 1),
-					column("Age", "date", ".metadata.creationTimestamp", "", 0),
-				},
-			}},
+	return definition.New(definition.Kind{
+		Resource: Resource(), Kind: Kind, Scope: apiextensionsv1.NamespaceScoped, Categories: []string{"wasmplane"},
+		Description: "HelmChart is a Helm chart that is kept installed, by the rights of a service account of its namespace.",
+		Required:    []string{"spec"}, Spec: specSchema(), Status: statusSchema(),
+		Columns: []definition.Column{
+			column("Release", "string", ".status.releaseName", "the release's name", 0),
+			column("Namespace", "string", ".status.releaseNamespace", "where the release is", 1),
+			column("Revision", "integer", ".status.revision", "of the release", 0),
+			column("Chart", "string", ".status.chartName", "name of the chart that is installed", 0),
+			column("Version", "string", ".status.chartVersion", "of that chart", 0),
+			column("Ready", "string", `.status.conditions[?(@.type=="Ready")].status`, "whether what the spec asks for is installed", 0),
+			column("Reason", "string", `.status.conditions[?(@.type=="Ready")].reason`, "why it is or is not", 0),
+			column("Message", "string", `.status.conditions[?(@.type=="Ready")].message`, "what is to be done", 1),
+			column("Age", "date", ".metadata.creationTimestamp", "", 0),
 		},
-	}
+	})
 }
 
-type props = apiextensionsv1.JSONSchemaProps
-
-func text(d string) props { return props{Type: "string", Description: d} }
-
-func flag(d string) props { return props{Type: "boolean", Description: d} }
-
-func number(d string) props { return props{Type: "integer", Format: "int64", Description: d} }
-
-func bounded(p props, most int64) props {
-	p.MaxLength = &most
-	return p
-}
-
-func oneOf(p props, values ...string) props {
-	for _, v := range values {
-		p.Enum = append(p.Enum, apiextensionsv1.JSON{Raw: []byte(`"` + v + `"`)})
-	}
-	return p
-}
+type props = definition.Props
 
 func reference(d string, optional bool) props {
-	kinds := oneOf(text("ConfigMap or Secret, of this namespace."), "ConfigMap", "Secret")
-	p := props{
-		Type: "object", Description: d, Required: []string{"kind", "name"},
-		Properties: map[string]props{
-			"kind": kinds, "name": bounded(text("Its name."), 253), "key": bounded(text("The key in it."), 253),
-		},
-	}
+	kinds := definition.OneOf(definition.Text("ConfigMap or Secret, of this namespace."), "ConfigMap", "Secret")
+	p := definition.Object(d, map[string]props{
+		"kind": kinds, "name": definition.Bounded(definition.Text("Its name."), 253), "key": definition.Bounded(definition.Text("The key in it."), 253),
+	})
+	p.Required = []string{"kind", "name"}
 	if optional {
-		p.Properties["optional"] = flag("Whether it may be missing.")
+		p.Properties["optional"] = definition.Flag("Whether it may be missing.")
 	}
 	return p
 }
 
 func specSchema() props {
-	yes, most, least, retriesMost := true, int64(32), float64(0), float64(20)
+	most, least, retriesMost := int64(32), float64(0), float64(20)
 	valuesFrom := reference("", true)
 	valuesFrom.Description = "A document with values, as a chart's values.yaml; the key is values.yaml where none is given."
-	values := props{
-		Type: "object", Description: "Values for the chart, which win over those of valuesFrom. They can be read by whoever reads the object: secrets belong into valuesFrom.",
-		XPreserveUnknownFields: &yes,
-	}
-	digest := text("The digest of the archive, sha256:...; another one is not installed.")
+	values := definition.Open("Values for the chart, which win over those of valuesFrom. They can be read by whoever reads the object: secrets belong into valuesFrom.")
+	several := definition.List(valuesFrom, "ConfigMaps and Secrets with values; later ones win. They are looked at every minute.")
+	several.MaxItems = &most
+	digest := definition.Text("The digest of the archive, sha256:...; another one is not installed.")
 	digest.Pattern = "^sha256:[0-9a-f]{64}$"
 	retries := props{Type: "integer", Description: "How often a failed install or upgrade is tried again, with growing pauses, before a change is waited for (5).", Minimum: &least, Maximum: &retriesMost}
 	still := func(p props) props { // fields that name the release
@@ -281,51 +248,46 @@ func specSchema() props {
 			{Rule: "has(self.releaseName) == has(oldSelf.releaseName) && has(self.targetNamespace) == has(oldSelf.targetNamespace)", Message: "releaseName and targetNamespace name the release and cannot change: make another HelmChart"},
 		},
 		Properties: map[string]props{
-			"chart":        bounded(text("oci://HOST/PATH (the tag is the version), https://HOST/PATH.tgz, or the name of a chart in repo."), 2000),
-			"repo":         bounded(text("The repository that has the chart: https://HOST/PATH, with an index.yaml."), 2000),
-			"version":      bounded(text("The chart's version; in a repository also a range (~1.2, >=2 <3), which is looked at when the spec changes. Empty: the newest there."), 200),
-			"chartContent": text("The chart's archive (.tgz) in base64, instead of chart."),
+			"chart":        definition.Bounded(definition.Text("oci://HOST/PATH (the tag is the version), https://HOST/PATH.tgz, or the name of a chart in repo."), 2000),
+			"repo":         definition.Bounded(definition.Text("The repository that has the chart: https://HOST/PATH, with an index.yaml."), 2000),
+			"version":      definition.Bounded(definition.Text("The chart's version; in a repository also a range (~1.2, >=2 <3), which is looked at when the spec changes. Empty: the newest there."), 200),
+			"chartContent": definition.Text("The chart's archive (.tgz) in base64, instead of chart."),
 			"chartFrom":    reference("A ConfigMap (binaryData) or Secret that has the chart's archive, instead of chart; the key is chart.tgz where none is given.", false),
 			"digest":       digest,
 			"authSecret": {
 				Type: "object", Description: "A Secret of this namespace with username and password for the source, and ca.crt where it has an authority of its own.",
-				Required: []string{"name"}, Properties: map[string]props{"name": bounded(text("Its name."), 253)},
+				Required: []string{"name"}, Properties: map[string]props{"name": definition.Bounded(definition.Text("Its name."), 253)},
 			},
-			"releaseName":        still(bounded(text("The release's name; the object's where it is empty."), releaseNameLimit)),
-			"targetNamespace":    still(bounded(text("The release's namespace; the object's where it is empty."), 63)),
-			"createNamespace":    flag("Whether targetNamespace is made where it is missing. It stays when the chart is uninstalled."),
-			"skipCRDs":           flag("Whether the definitions in the chart's folder crds are left out. Those that exist are never changed, and none is deleted."),
+			"releaseName":        still(definition.Bounded(definition.Text("The release's name; the object's where it is empty."), releaseNameLimit)),
+			"targetNamespace":    still(definition.Bounded(definition.Text("The release's namespace; the object's where it is empty."), 63)),
+			"createNamespace":    definition.Flag("Whether targetNamespace is made where it is missing. It stays when the chart is uninstalled."),
+			"skipCRDs":           definition.Flag("Whether the definitions in the chart's folder crds are left out. Those that exist are never changed, and none is deleted."),
 			"values":             values,
-			"valuesFrom":         {Type: "array", MaxItems: &most, Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &valuesFrom}, Description: "ConfigMaps and Secrets with values; later ones win. They are looked at every minute."},
-			"serviceAccountName": bounded(text("The service account of this namespace by whose rights everything is done (default)."), 253),
-			"timeout":            bounded(text("How long an install, an upgrade or an uninstall may take (5m)."), 20),
-			"wait":               flag("Whether a release is deployed only when what it made is ready (true)."),
+			"valuesFrom":         several,
+			"serviceAccountName": definition.Bounded(definition.Text("The service account of this namespace by whose rights everything is done (default)."), 253),
+			"timeout":            definition.Bounded(definition.Text("How long an install, an upgrade or an uninstall may take (5m)."), 20),
+			"wait":               definition.Flag("Whether a release is deployed only when what it made is ready (true)."),
 			"retries":            retries,
-			"failurePolicy":      oneOf(text("RollBack: a failed upgrade goes back to the revision before, a failed install is removed. Keep: what it made stays, to be looked at."), RollBack, Keep),
-			"suspend":            flag("Whether nothing is done, except to uninstall."),
+			"failurePolicy":      definition.OneOf(definition.Text("RollBack: a failed upgrade goes back to the revision before, a failed install is removed. Keep: what it made stays, to be looked at."), RollBack, Keep),
+			"suspend":            definition.Flag("Whether nothing is done, except to uninstall."),
 		},
 	}
 }
 
 // statusSchema is written by the controller alone.
 func statusSchema() props {
-	yes := true
-	open := props{Type: "object", XPreserveUnknownFields: &yes}
-	return props{
-		Type: "object", Description: "What is installed, and what failed.",
-		Properties: map[string]props{
-			"observedGeneration": number("The generation of the spec that this is about."),
-			"conditions":         {Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &open}, Description: "Ready: what the spec asks for is installed. Its reason and message say what failed, and what to do."},
-			"releaseName":        text("The release's name, as helm list shows it."),
-			"releaseNamespace":   text("Where the release is."),
-			"revision":           number("The release's revision, as helm history shows it."),
-			"chartName":          text("The name of the chart that is installed."),
-			"chartVersion":       text("The version of that chart."),
-			"appVersion":         text("The version of what that chart installs."),
-			"digest":             text("The digest of that chart's archive."),
-			"valuesDigest":       text("A digest of the values that it was installed with."),
-			"failures":           number("How often what the spec asks for has failed."),
-			"desired":            text("A digest of what the spec asked for when it was last acted on."),
-		},
-	}
+	return definition.Object("What is installed, and what failed.", map[string]props{
+		"observedGeneration": definition.Number("The generation of the spec that this is about."),
+		"conditions":         definition.List(definition.Open(""), "Ready: what the spec asks for is installed. Its reason and message say what failed, and what to do."),
+		"releaseName":        definition.Text("The release's name, as helm list shows it."),
+		"releaseNamespace":   definition.Text("Where the release is."),
+		"revision":           definition.Number("The release's revision, as helm history shows it."),
+		"chartName":          definition.Text("The name of the chart that is installed."),
+		"chartVersion":       definition.Text("The version of that chart."),
+		"appVersion":         definition.Text("The version of what that chart installs."),
+		"digest":             definition.Text("The digest of that chart's archive."),
+		"valuesDigest":       definition.Text("A digest of the values that it was installed with."),
+		"failures":           definition.Number("How often what the spec asks for has failed."),
+		"desired":            definition.Text("A digest of what the spec asked for when it was last acted on."),
+	})
 }

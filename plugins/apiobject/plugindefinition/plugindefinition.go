@@ -10,9 +10,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/wasmplane/wasmplane/core/definition"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
@@ -56,44 +56,31 @@ func Definition() *apiextensionsv1.CustomResourceDefinition {
 	spec := schemaOf(reflect.TypeFor[manifest.Entry](), "spec")
 	delete(spec.Properties, "name") // the object's own
 	spec.Description = "The entry by which a plugin is loaded."
-	column := func(name, kind, path, text string, priority int32) apiextensionsv1.CustomResourceColumnDefinition {
-		return apiextensionsv1.CustomResourceColumnDefinition{Name: name, Type: kind, JSONPath: path, Description: text, Priority: priority}
+	column := func(name, kind, path, text string, priority int32) definition.Column {
+		return definition.Column{Name: name, Type: kind, JSONPath: path, Description: text, Priority: priority}
 	}
-	return &apiextensionsv1.CustomResourceDefinition{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
-		ObjectMeta: metav1.ObjectMeta{Name: Resource().GroupResource().String()},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: Group, Scope: apiextensionsv1.ClusterScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{
-				Plural: Resource().Resource, Singular: "plugin", Kind: Kind, ListKind: Kind + "List", Categories: []string{"wasmplane"},
-			},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: Version, Served: true, Storage: true,
-				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", Description: "Plugin is a Wasm plugin that is asked at decision points of the cluster.", Required: []string{"spec"},
-					Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": spec, "status": statusSchema()},
-				}},
-				AdditionalPrinterColumns: []apiextensionsv1.CustomResourceColumnDefinition{
-					column("Ready", "string", `.status.conditions[?(@.type=="Ready")].status`, "whether a version answers in every process that asks it",
-						0),
-					column("Updated", "string", `.status.conditions[?(@.type=="Updated")].status`, "whether that version is the one of the spec", 0),
-					column("Mode", "string", ".status.mode", "what its decisions do", 0),
-					column("Version", "string", ".status.version", "what the module calls itself", 0),
-					column("Calls", "integer", ".status.calls", "calls since the processes started", 0),
-					column("Denials", "integer", ".status.denials", "refusals among them", 0),
-					column("Failures", "integer", ".status.failures", "failed calls among them", 0),
-					column("Time", "string", ".status.meanTime", "mean time of a call", 0),
-					column("Origin", "string", ".status.origin", "where the entry stands: file, api or tenant", 0),
-					column("Differing", "integer", ".status.candidate.differing", "calls that the candidate decided differently", 1),
-					column("Points", "string", ".status.points", "where it takes part", 1),
-					column("Digest", "string", ".status.digest", "of the module in force", 1),
-					column("Message", "string", `.status.conditions[?(@.type=="Updated")].message`, "why the spec's version is not in force", 1),
-					column("Age", "date", ".metadata.creationTimestamp", "", 0),
-				},
-			}},
+	return definition.New(definition.Kind{
+		Resource: Resource(), Kind: Kind, Categories: []string{"wasmplane"},
+		Description: "Plugin is a Wasm plugin that is asked at decision points of the cluster.",
+		Required:    []string{"spec"}, Spec: spec, Status: statusSchema(),
+		Columns: []definition.Column{
+			column("Ready", "string", `.status.conditions[?(@.type=="Ready")].status`, "whether a version answers in every process that asks it",
+				0),
+			column("Updated", "string", `.status.conditions[?(@.type=="Updated")].status`, "whether that version is the one of the spec", 0),
+			column("Mode", "string", ".status.mode", "what its decisions do", 0),
+			column("Version", "string", ".status.version", "what the module calls itself", 0),
+			column("Calls", "integer", ".status.calls", "calls since the processes started", 0),
+			column("Denials", "integer", ".status.denials", "refusals among them", 0),
+			column("Failures", "integer", ".status.failures", "failed calls among them", 0),
+			column("Time", "string", ".status.meanTime", "mean time of a call", 0),
+			column("Origin", "string", ".status.origin", "where the entry stands: file, api or tenant", 0),
+			column("Differing", "integer", ".status.candidate.differing", "calls that the candidate decided differently", 1),
+			column("Points", "string", ".status.points", "where it takes part", 1),
+			column("Digest", "string", ".status.digest", "of the module in force", 1),
+			column("Message", "string", `.status.conditions[?(@.type=="Updated")].message`, "why the spec's version is not in force", 1),
+			column("Age", "date", ".metadata.creationTimestamp", "", 0),
 		},
-	}
+	})
 }
 
 // enums are the values of types that have few.
@@ -117,54 +104,44 @@ func enums(t reflect.Type) []string {
 
 // schemaOf is the structural schema of a part of the entry. It is made from the
 // entry's own types, so that file and object cannot drift apart.
-func schemaOf(t reflect.Type, path string) apiextensionsv1.JSONSchemaProps {
-	yes := true
-	s := apiextensionsv1.JSONSchemaProps{Description: descriptions[path]}
-	switch {
-	case t == reflect.TypeFor[yaml.Node]():
-		s.Type, s.XPreserveUnknownFields = "object", &yes
-		return s
-	case t == reflect.TypeFor[manifest.Duration]():
-		s.Type = "string"
-		return s
-	case t == reflect.TypeFor[manifest.Bytes]():
-		s.XIntOrString = true
-		return s
+func schemaOf(t reflect.Type, path string) definition.Props {
+	about := descriptions[path]
+	switch t {
+	case reflect.TypeFor[yaml.Node]():
+		return definition.Open(about)
+	case reflect.TypeFor[manifest.Duration]():
+		return definition.Text(about)
+	case reflect.TypeFor[manifest.Bytes]():
+		return definition.Props{XIntOrString: true, Description: about}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return schemaOf(t.Elem(), path)
 	case reflect.Bool:
-		s.Type = "boolean"
+		return definition.Flag(about)
 	case reflect.Int, reflect.Int32, reflect.Int64:
-		s.Type = "integer"
+		return definition.Props{Type: "integer", Description: about}
 	case reflect.String:
-		s.Type = "string"
-		for _, v := range enums(t) {
-			s.Enum = append(s.Enum, apiextensionsv1.JSON{Raw: []byte(`"` + v + `"`)})
-		}
+		return definition.OneOf(definition.Text(about), enums(t)...)
 	case reflect.Slice:
 		items := schemaOf(t.Elem(), path+"[]")
-		s.Type, s.Items = "array", &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &items}
 		if path == "spec.points" {
-			for _, p := range abi.Points() {
-				items.Enum = append(items.Enum, apiextensionsv1.JSON{Raw: []byte(`"` + string(p) + `"`)})
-			}
+			items = definition.OneOf(items, abi.Points()...)
 		}
+		return definition.List(items, about)
 	case reflect.Map:
-		values := schemaOf(t.Elem(), path+"{}")
-		s.Type, s.AdditionalProperties = "object", &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &values}
+		return definition.Map(schemaOf(t.Elem(), path+"{}"), about)
 	case reflect.Struct:
-		s.Type, s.Properties = "object", map[string]apiextensionsv1.JSONSchemaProps{}
+		fields := map[string]definition.Props{}
 		for i := range t.NumField() {
 			name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
 			if name != "-" && name != "" {
-				s.Properties[name] = schemaOf(t.Field(i).Type, path+"."+name)
+				fields[name] = schemaOf(t.Field(i).Type, path+"."+name)
 			}
 		}
-	default: // no entry has such a field; a schema without a type lets everything through
+		return definition.Object(about, fields)
 	}
-	return s
+	return definition.Props{Description: about} // no entry has such a field; a schema without a type lets everything through
 }
 
 // descriptions are what `kubectl explain plugin.spec` says.
@@ -198,61 +175,40 @@ var descriptions = map[string]string{
 
 // statusSchema is written by the controller alone: it is described, not checked field by field.
 func statusSchema() apiextensionsv1.JSONSchemaProps {
-	yes := true
-	text := func(d string) apiextensionsv1.JSONSchemaProps {
-		return apiextensionsv1.JSONSchemaProps{Type: "string", Description: d}
-	}
-	number := func(d string) apiextensionsv1.JSONSchemaProps {
-		return apiextensionsv1.JSONSchemaProps{Type: "integer", Format: "int64", Description: d}
-	}
-	list := func(of apiextensionsv1.JSONSchemaProps, d string) apiextensionsv1.JSONSchemaProps {
-		return apiextensionsv1.JSONSchemaProps{Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &of}, Description: d}
-	}
-	open := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes}
-	candidate := open
-	candidate.Description = "What became of the candidate: calls, how many it decided differently, and the last of these."
-	granted := apiextensionsv1.JSONSchemaProps{
-		Type: "object", Description: "What the plugin may do besides deciding, on behalf of its writer.",
-		Properties: map[string]apiextensionsv1.JSONSchemaProps{
-			"writer":  text("Who wrote the object."),
-			"read":    list(text(""), "What it may read."),
-			"call":    list(text(""), "What it may ask the host for."),
-			"send":    list(text(""), "What it may send, and where."),
-			"refused": list(text(""), "What the object asks for and its writer may not."),
-		},
-	}
-	return apiextensionsv1.JSONSchemaProps{
-		Type: "object", Description: "What became of the plugin, over all processes that ask it.",
-		Properties: map[string]apiextensionsv1.JSONSchemaProps{
-			"observedGeneration": number("The generation of the spec that this is about."),
-			"conditions":         list(open, "Ready: a version answers in every process that asks it. Updated: that version is the spec's."),
-			"origin":             text("Where the entry stands: file (the configuration file; the object only shows it), api or tenant."),
-			"source":             text("Where its module comes from."),
-			"breakerOpen":        {Type: "boolean", Description: "Whether a process leaves the plugin alone because it failed many times in a row."},
-			"digest":             text("Of the module in force."),
-			"version":            text("What the module calls itself."),
-			"points":             list(text(""), "Where it takes part."),
-			"kinds": {
-				Type: "object", Description: "The kinds that its module declares, as jobs.batch; * is all.",
-				Properties: map[string]apiextensionsv1.JSONSchemaProps{
-					"watches": list(text(""), "A change of one has it called."),
-					"reads":   list(text(""), "What it reads besides."),
-					"writes":  list(text(""), "What it makes, or changes on its way into the store."),
-					"account": text("The service account (NAMESPACE/NAME) as which a reconciler writes."),
-				},
-			},
-			"mode":        text("What its decisions do."),
-			"replaced":    text("The digest of the version before."),
-			"moved":       text("The digest at which the source's tag points now, instead of what is pinned."),
-			"calls":       number("Calls since the processes started."),
-			"denials":     number("Refusals among them."),
-			"failures":    number("Failed calls among them."),
-			"lastFailure": text("The last failure's message."),
-			"meanTime":    text("Mean time of a call."),
-			"meanFuel":    number("Mean fuel of a call."),
-			"candidate":   candidate,
-			"grants":      granted,
-			"instances":   list(open, "What each process reports. It holds while the process renews its Lease in namespace wasmplane-plugins."),
-		},
-	}
+	candidate := definition.Open("What became of the candidate: calls, how many it decided differently, and the last of these.")
+	granted := definition.Object("What the plugin may do besides deciding, on behalf of its writer.", map[string]definition.Props{
+		"writer":  definition.Text("Who wrote the object."),
+		"read":    definition.List(definition.Text(""), "What it may read."),
+		"call":    definition.List(definition.Text(""), "What it may ask the host for."),
+		"send":    definition.List(definition.Text(""), "What it may send, and where."),
+		"refused": definition.List(definition.Text(""), "What the object asks for and its writer may not."),
+	})
+	return definition.Object("What became of the plugin, over all processes that ask it.", map[string]definition.Props{
+		"observedGeneration": definition.Number("The generation of the spec that this is about."),
+		"conditions":         definition.List(definition.Open(""), "Ready: a version answers in every process that asks it. Updated: that version is the spec's."),
+		"origin":             definition.Text("Where the entry stands: file (the configuration file; the object only shows it), api or tenant."),
+		"source":             definition.Text("Where its module comes from."),
+		"breakerOpen":        definition.Flag("Whether a process leaves the plugin alone because it failed many times in a row."),
+		"digest":             definition.Text("Of the module in force."),
+		"version":            definition.Text("What the module calls itself."),
+		"points":             definition.List(definition.Text(""), "Where it takes part."),
+		"kinds": definition.Object("The kinds that its module declares, as jobs.batch; * is all.", map[string]definition.Props{
+			"watches": definition.List(definition.Text(""), "A change of one has it called."),
+			"reads":   definition.List(definition.Text(""), "What it reads besides."),
+			"writes":  definition.List(definition.Text(""), "What it makes, or changes on its way into the store."),
+			"account": definition.Text("The service account (NAMESPACE/NAME) as which a reconciler writes."),
+		}),
+		"mode":        definition.Text("What its decisions do."),
+		"replaced":    definition.Text("The digest of the version before."),
+		"moved":       definition.Text("The digest at which the source's tag points now, instead of what is pinned."),
+		"calls":       definition.Number("Calls since the processes started."),
+		"denials":     definition.Number("Refusals among them."),
+		"failures":    definition.Number("Failed calls among them."),
+		"lastFailure": definition.Text("The last failure's message."),
+		"meanTime":    definition.Text("Mean time of a call."),
+		"meanFuel":    definition.Number("Mean fuel of a call."),
+		"candidate":   candidate,
+		"grants":      granted,
+		"instances":   definition.List(definition.Open(""), "What each process reports. It holds while the process renews its Lease in namespace wasmplane-plugins."),
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/wasmplane/wasmplane/core/definition"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
@@ -75,32 +76,22 @@ func allowed(field string, kinds []schema.GroupKind, verbs ...string) (out []rig
 // that their reader can name it.
 func mutationDefinitions() (out []*apiextensionsv1.CustomResourceDefinition) {
 	ready := column("ready", `.status.conditions[?(@.type=="Ready")].status`, "Whether it is in force.")
-	add := func(r schema.GroupVersionResource, kind, text string, versions []string, spec map[string]apiextensionsv1.JSONSchemaProps,
-		columns ...apiextensionsv1.CustomResourceColumnDefinition,
-	) {
-		d := definition(r, kind, apiextensionsv1.ClusterScoped, text, append(columns, ready)...)
-		d.Spec.Names.Categories = append(d.Spec.Names.Categories, "gatekeeper")
-		props := d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties
-		whole := props["spec"]
-		whole.Properties = spec
-		props["spec"] = whole
-		for _, v := range versions[1:] {
-			old := *d.Spec.Versions[0].DeepCopy()
-			old.Name, old.Storage = v, false
-			d.Spec.Versions = append(d.Spec.Versions, old)
-		}
-		out = append(out, d)
+	add := func(r schema.GroupVersionResource, kind, text string, versions []string, spec map[string]definition.Props, columns ...definition.Column) {
+		k := openKind(r, kind, apiextensionsv1.ClusterScoped, text, append(columns, ready)...)
+		k.Categories = append(k.Categories, "gatekeeper")
+		k.Spec.Properties, k.Older = spec, versions[1:]
+		out = append(out, definition.New(k))
 	}
 	location := column("location", ".spec.location", "What it changes.")
 	for _, kind := range mutation.Kinds() {
 		add(MutatorResource(kind), kind, mutatorTexts[kind], mutation.Versions(kind), mutatorSchema(kind), location)
 	}
 	add(ExpansionTemplates(), expansion.Kind, "ExpansionTemplate says what objects are going to make, so that policies are asked about that too.",
-		expansion.Versions(), map[string]apiextensionsv1.JSONSchemaProps{
+		expansion.Versions(), map[string]definition.Props{
 			"applyTo":           applyToSchema("Kinds of the objects that make others."),
-			"templateSource":    {Type: "string", Description: "The field that holds what is made, such as spec.template."},
-			"generatedGVK":      openObject("Group, version and kind of what is made."),
-			"enforcementAction": {Type: "string", Description: "What violations of what is made do: deny, warn or dryrun; else what the constraints say."},
+			"templateSource":    definition.Text("The field that holds what is made, such as spec.template."),
+			"generatedGVK":      definition.Open("Group, version and kind of what is made."),
+			"enforcementAction": definition.Text("What violations of what is made do: deny, warn or dryrun; else what the constraints say."),
 		}, column("source", ".spec.templateSource", "What it expands."), column("makes", ".spec.generatedGVK.kind", "The kind of what is made."))
 	return out
 }
@@ -112,27 +103,27 @@ var mutatorTexts = map[string]string{
 	mutation.ModifySet:      "ModifySet adds values to a list in an object that is written, or takes them out of it.",
 }
 
-func mutatorSchema(kind string) map[string]apiextensionsv1.JSONSchemaProps {
-	parameters := map[string]apiextensionsv1.JSONSchemaProps{}
+func mutatorSchema(kind string) map[string]definition.Props {
+	parameters := map[string]definition.Props{}
 	text := func(name, description string) {
-		parameters[name] = apiextensionsv1.JSONSchemaProps{Type: "string", Description: description}
+		parameters[name] = definition.Text(description)
 	}
 	switch kind {
 	case mutation.Assign, mutation.AssignMetadata:
-		parameters["assign"] = openObject("What is put there: value, fromMetadata with the field name or namespace, or externalData with the provider that is asked for it.")
+		parameters["assign"] = definition.Open("What is put there: value, fromMetadata with the field name or namespace, or externalData with the provider that is asked for it.")
 	case mutation.AssignImage:
 		text("assignDomain", "The registry, such as registry.example.com:5000.")
 		text("assignPath", "The path, such as team/app.")
 		text("assignTag", "The tag or digest, such as :v1.")
 	case mutation.ModifySet:
 		text("operation", "merge (the default) or prune.")
-		parameters["values"] = openObject("The values: fromList.")
+		parameters["values"] = definition.Open("The values: fromList.")
 	}
-	whole := openObject("How it is changed.")
+	whole := definition.Open("How it is changed.")
 	whole.Properties = parameters
-	out := map[string]apiextensionsv1.JSONSchemaProps{
+	out := map[string]definition.Props{
 		"match":      gatekeeper.MatchSchema("Which objects are changed. Everything given has to match."),
-		"location":   {Type: "string", Description: "The field, such as spec.containers[name: *].image; a list's items by a key, or all of them."},
+		"location":   definition.Text("The field, such as spec.containers[name: *].image; a list's items by a key, or all of them."),
 		"parameters": whole,
 	}
 	match := out["match"]
@@ -140,27 +131,15 @@ func mutatorSchema(kind string) map[string]apiextensionsv1.JSONSchemaProps {
 	match.XPreserveUnknownFields = &yes
 	out["match"] = match
 	if kind != mutation.AssignMetadata {
-		test := openObject("")
-		parameters["pathTests"] = apiextensionsv1.JSONSchemaProps{
-			Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &test},
-			Description: "What has to be there, or must not: subPath, the beginning of the location, and condition, MustExist or MustNotExist.",
-		}
+		parameters["pathTests"] = definition.List(definition.Open(""),
+			"What has to be there, or must not: subPath, the beginning of the location, and condition, MustExist or MustNotExist.")
 		out["applyTo"] = applyToSchema("Kinds of the objects that are changed.")
 	}
 	return out
 }
 
-func applyToSchema(description string) apiextensionsv1.JSONSchemaProps {
-	item := openObject("Groups, versions and kinds.")
-	return apiextensionsv1.JSONSchemaProps{
-		Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &item},
-		Description: description,
-	}
-}
-
-func openObject(description string) apiextensionsv1.JSONSchemaProps {
-	yes := true
-	return apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes, Description: description}
+func applyToSchema(description string) definition.Props {
+	return definition.List(definition.Open("Groups, versions and kinds."), description)
 }
 
 // conflictType is what Gatekeeper calls the error of mutators that contradict each other.

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/wasmplane/wasmplane/plugins/leb128"
 )
 
 // Bounds of what a component may declare.
@@ -83,48 +85,33 @@ func (r *Reader) U32() uint32 { return uint32(r.Unsigned(32)) }
 
 // Unsigned reads a number of so many bits.
 func (r *Reader) Unsigned(bits int) uint64 {
-	var v uint64
-	for shift := 0; ; shift += 7 {
-		b := r.Byte()
-		if r.Err != nil {
-			return 0
-		}
-		if left := bits - shift; left < 7 && b >= 1<<max(left, 0) {
-			r.Fail("integer too large")
-			return 0
-		}
-		v |= uint64(b&0x7f) << shift
-		if b < 0x80 {
-			return v
-		}
-	}
+	v, n, err := leb128.Unsigned(r.B[r.Pos:], bits)
+	r.advance(n, err)
+	return v
 }
 
 // S33 reads a signed number of 33 bits: a type or its index.
 func (r *Reader) S33() int64 {
-	var v int64
-	for shift := 0; shift < 35; shift += 7 {
-		b := r.Byte()
-		v |= int64(b&0x7f) << shift
-		if b < 0x80 {
-			if b&0x40 != 0 {
-				v |= -1 << (shift + 7)
-			}
-			return v
-		}
-	}
-	r.Fail("integer too large")
-	return 0
+	v, n, err := leb128.Signed(r.B[r.Pos:], 33)
+	r.advance(n, err)
+	return v
 }
 
 // Signed skips a signed number of at most 64 bits.
 func (r *Reader) Signed() {
-	for range 10 {
-		if r.Byte() < 0x80 {
-			return
-		}
+	n, err := leb128.Length(r.B[r.Pos:])
+	r.advance(n, err)
+}
+
+// advance goes on behind n bytes, or fails there.
+func (r *Reader) advance(n int, err error) {
+	r.Pos += n
+	switch {
+	case errors.Is(err, leb128.ErrEnd):
+		r.Fail("%w", ErrEnd)
+	case err != nil:
+		r.Fail("%w", err)
 	}
-	r.Fail("integer too large")
 }
 
 // Name reads a name: text in UTF-8 with its length before it.

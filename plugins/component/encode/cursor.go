@@ -3,10 +3,10 @@
 package encode
 
 import (
-	"encoding/binary"
 	"errors"
 
 	"github.com/wasmplane/wasmplane/plugins/component/ctype"
+	"github.com/wasmplane/wasmplane/plugins/leb128"
 )
 
 // Sections of a component, and of a core module those that are written here.
@@ -65,16 +65,13 @@ func (c *cursor) byte() byte {
 }
 
 func (c *cursor) u32() uint32 {
-	var v uint32
-	for shift := 0; shift < 35; shift += 7 {
-		b := c.byte()
-		v |= uint32(b&0x7f) << shift
-		if b < 0x80 {
-			return v
-		}
+	v, n, err := leb128.Unsigned(c.b[c.at:], 32)
+	if err != nil {
+		c.fail()
+		return 0
 	}
-	c.fail()
-	return 0
+	c.at += n
+	return uint32(v)
 }
 
 // bytes takes as many as a number before them says.
@@ -94,7 +91,7 @@ func (c *cursor) name() string { return string(c.bytes()) }
 func (c *cursor) reference(sort ctype.Sort) {
 	begin := c.at
 	if i := c.u32(); c.depth == 0 {
-		c.replace(sort, begin, i, func(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) })
+		c.replace(sort, begin, i, unsigned)
 	}
 }
 
@@ -156,7 +153,7 @@ func (c *cursor) skipAlias() {
 		case outwards > c.depth: // outside of the world nothing is
 			c.fail()
 		case outwards == c.depth:
-			c.replace(sort, begin, i, func(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) })
+			c.replace(sort, begin, i, unsigned)
 		}
 	default:
 		c.reference(ctype.Instances)

@@ -3,10 +3,12 @@
 package encode
 
 import (
+	"encoding/binary"
 	"strconv"
 
 	"github.com/wasmplane/wasmplane/plugins/component/bytejoin"
 	"github.com/wasmplane/wasmplane/plugins/component/ctype"
+	"github.com/wasmplane/wasmplane/plugins/leb128"
 )
 
 // Sections and instructions of core modules.
@@ -82,13 +84,10 @@ func shimModule(functions []*ctype.CoreFunc) []byte {
 	return w.out
 }
 
-// signed encodes a number that is not negative as a signed one.
-func signed(n int) (out []byte) {
-	for ; n >= 0x40; n >>= 7 {
-		out = append(out, byte(n&0x7f)|0x80)
-	}
-	return append(out, byte(n))
-}
+// unsigned and signed encode an index, where a number is an index alone and where it may be a type as well.
+func unsigned(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) }
+
+func signed(n int) []byte { return leb128.AppendSigned(nil, int64(n)) }
 
 // fixupModule puts functions into the table, and then calls those that want to be called first.
 func fixupModule(functions []*ctype.CoreFunc, initialized int) []byte {

@@ -3,12 +3,13 @@
 package link
 
 import (
-	leb "encoding/binary"
+	"encoding/binary"
 	"fmt"
 
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/wasmplane/wasmplane/plugins/component/ctype"
+	"github.com/wasmplane/wasmplane/plugins/leb128"
 )
 
 // The engine copies a module's active data segments into memory whenever it makes an instance: 11 MB of CPython's heap for a
@@ -91,7 +92,7 @@ func (d *data) read(section, count []byte, globals []bool, most int) bool {
 	if w.failed || n > uint64(most) {
 		return false
 	}
-	rest := leb.AppendUvarint(nil, n)
+	rest := binary.AppendUvarint(nil, n)
 	for range n {
 		flags := w.number()
 		if flags > 2 || flags == 2 && w.number() != 0 {
@@ -109,7 +110,7 @@ func (d *data) read(section, count []byte, globals []bool, most int) bool {
 		}
 		content := section[from:w.at]
 		if flags == 1 {
-			rest = append(leb.AppendUvarint(append(rest, 1), size), content...)
+			rest = append(binary.AppendUvarint(append(rest, 1), size), content...)
 			continue
 		}
 		d.active = append(d.active, segment{offset, content})
@@ -131,11 +132,7 @@ func (w *walker) constant(globals []bool) bool {
 		w.at++
 		switch op {
 		case opI32Const:
-			from := w.at
-			for w.at < len(w.b) && w.b[w.at] >= 0x80 {
-				w.at++
-			}
-			if w.skip(1); w.at-from > 5 {
+			if w.signed(); w.failed {
 				return false
 			}
 			depth++
@@ -192,18 +189,12 @@ func value32(expr []byte, global func(i uint64) uint32) uint32 {
 
 // signed reads a number of 32 bits with a sign.
 func (w *walker) signed() uint32 {
-	var v int64
-	for shift := 0; ; shift += 7 {
-		b := w.b[w.at]
-		w.at++
-		v |= int64(b&0x7f) << min(shift, 63)
-		if b < 0x80 {
-			if shift += 7; b&0x40 != 0 && shift < 64 {
-				v |= -1 << shift
-			}
-			return uint32(v)
-		}
+	v, n, err := leb128.Signed(w.b[w.at:], 32)
+	if err != nil {
+		w.failed = true
 	}
+	w.at += n
+	return uint32(v)
 }
 
 // write puts the data of a core instance into its memory.

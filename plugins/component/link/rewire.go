@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/wasmplane/wasmplane/plugins/component/binary"
+	"github.com/wasmplane/wasmplane/plugins/leb128"
 )
 
 // functionModule is the name under which core modules import functions of the canonical ABI.
@@ -36,8 +37,8 @@ func rewire(wasm []byte, wires []ref, d *data) ([]byte, error) {
 	out := append([]byte(nil), wasm[:8]...)
 	for rest := wasm[8:]; len(rest) > 0; {
 		id := rest[0]
-		size, n := leb.Uvarint(rest[1:])
-		if n <= 0 || uint64(len(rest)-1-n) < size {
+		size, n, err := leb128.Unsigned(rest[1:], 32)
+		if err != nil || uint64(len(rest)-1-n) < size {
 			return nil, errShort
 		}
 		content := rest[1+n : 1+n+int(size)]
@@ -95,8 +96,8 @@ type walker struct {
 }
 
 func (w *walker) number() uint64 {
-	v, n := leb.Uvarint(w.b[min(w.at, len(w.b)):])
-	if n <= 0 {
+	v, n, err := leb128.Unsigned(w.b[min(w.at, len(w.b)):], 64)
+	if err != nil {
 		w.failed = true
 		return 0
 	}

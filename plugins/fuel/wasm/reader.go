@@ -7,8 +7,11 @@
 package wasm
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/wasmplane/wasmplane/plugins/leb128"
 )
 
 // ErrMalformed is wrapped by every error about bytes that are no valid module.
@@ -66,46 +69,29 @@ func (r *Reader) Bytes(n uint32) []byte {
 
 // U32 reads an unsigned LEB128 integer.
 func (r *Reader) U32() uint32 {
-	var v uint64
-	for shift := uint(0); shift < 35; shift += 7 {
-		c := r.Byte()
-		v |= uint64(c&0x7f) << shift
-		if c < 0x80 {
-			if v > 1<<32-1 {
-				break
-			}
-			return uint32(v)
-		}
-	}
-	r.Fail("integer too large")
-	return 0
+	v, n, err := leb128.Unsigned(r.B[r.Pos:], 32)
+	r.advance(n, err)
+	return uint32(v)
 }
 
 // leb skips a LEB128 integer of any width up to 64 bits.
 func (r *Reader) leb() {
-	for i := 0; i < 10; i++ {
-		if r.Byte() < 0x80 {
-			return
-		}
-	}
-	r.Fail("integer too long")
+	n, err := leb128.Length(r.B[r.Pos:])
+	r.advance(n, err)
 }
 
 // S33 reads a signed LEB128 integer of 33 bits, as block types are.
 func (r *Reader) S33() int64 {
-	var v int64
-	for shift := uint(0); shift < 35; shift += 7 {
-		c := r.Byte()
-		v |= int64(c&0x7f) << shift
-		if c < 0x80 {
-			if c&0x40 != 0 {
-				v |= -1 << (shift + 7)
-			}
-			return v
-		}
+	v, n, err := leb128.Signed(r.B[r.Pos:], 33)
+	r.advance(n, err)
+	return v
+}
+
+// advance goes on behind n bytes, or fails there.
+func (r *Reader) advance(n int, err error) {
+	if r.Pos += n; err != nil {
+		r.Fail(err.Error())
 	}
-	r.Fail("integer too large")
-	return 0
 }
 
 // Name reads a text with its length.
@@ -122,25 +108,10 @@ func (r *Reader) Limits() (flags byte, minimum, maximum uint32) {
 }
 
 // AppendU32 writes an unsigned LEB128 integer.
-func AppendU32(b []byte, v uint32) []byte {
-	for v >= 0x80 {
-		b = append(b, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(b, byte(v))
-}
+func AppendU32(b []byte, v uint32) []byte { return binary.AppendUvarint(b, uint64(v)) }
 
 // AppendS64 writes a signed one.
-func AppendS64(b []byte, v int64) []byte {
-	for {
-		c := byte(v & 0x7f)
-		v >>= 7
-		if v == 0 && c&0x40 == 0 || v == -1 && c&0x40 != 0 {
-			return append(b, c)
-		}
-		b = append(b, c|0x80)
-	}
-}
+func AppendS64(b []byte, v int64) []byte { return leb128.AppendSigned(b, v) }
 
 // AppendName writes a text with its length.
 func AppendName(b []byte, s string) []byte { return append(AppendU32(b, uint32(len(s))), s...) }

@@ -288,3 +288,37 @@ func TestRecordsOfTheUnknown(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A pod's host ports are found in the configuration by which it was made: that of the bridge, or, of an earlier version, of a plugin
+// of its own.
+func TestHostPortsAreFoundInBothFormsOfTheConfiguration(t *testing.T) {
+	c, err := testConfig(t, "10.1.2.0/24").validate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := c.conflist()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const before = `{"cniVersion":"1.0.0","name":"wp-nettest","plugins":[{"type":"bridge","ipam":{"type":"host-local"}},` +
+		`{"type":"portmap","backend":"nftables","table":"wp-nettest-hostports","snat":true,"capabilities":{"portMappings":true}}]}`
+	for _, data := range [][]byte{now, []byte(before)} {
+		list, err := libcni.NetworkConfFromBytes(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, plugin := range list.Plugins {
+			portmap, err := portmapOf(plugin)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if portmap != nil {
+				found = append(found, portmap.Network.Type+" "+string(portmap.Bytes))
+			}
+		}
+		if len(found) != 1 || !strings.HasPrefix(found[0], "portmap ") || !strings.Contains(found[0], `"table":"wp-nettest-hostports"`) {
+			t.Errorf("in %s\nhost ports are found as %q", data, found)
+		}
+	}
+}

@@ -3,6 +3,7 @@
 package api
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -40,6 +41,40 @@ func TestPodGroupsAreUpstreams(t *testing.T) {
 	if got := len(c.InVersion(gv)); got != 2 {
 		t.Errorf("%d resources in %s, want podgroups and workloads", got, gv)
 	}
+}
+
+// Requests for the state of pools of devices are upstream's, and nothing else of its alpha version is served.
+func TestPoolStatusRequestsAreUpstreams(t *testing.T) {
+	gate := func(on bool) {
+		t.Helper()
+		if err := EnableFeatures(map[string]bool{"DRAResourcePoolStatus": on}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gv := schema.GroupVersion{Group: "resource.k8s.io", Version: "v1alpha3"}
+	without, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := without.InVersion(gv); len(got) != 0 {
+		t.Errorf("%d resources in %s without the gate", len(got), gv)
+	}
+	gate(true)
+	t.Cleanup(func() { gate(false) })
+	c, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Connect(live.Server{Authorizer: allowAll{}})
+	want := recorded(t, upstreamFile(t, "api/discovery/apis__resource.k8s.io__v1alpha3.json"))
+	maps.DeleteFunc(want, func(name string, _ any) bool { return strings.HasPrefix(name, "devicetaintrules") }) // in v1
+	compareMaps(t, gv.String(), want, c.discovered(gv))
+	served := c.InVersion(gv)
+	if len(served) != 1 || len(c.InVersion(schema.GroupVersion{Group: gv.Group, Version: "v1"})) != 5 {
+		t.Fatalf("%d resources in %s", len(served), gv)
+	}
+	story := rowStory{t: t, c: c, r: served[0], version: gv.Version, upstream: upstreamStorage(t)[served[0].GroupResource.WithVersion(gv.Version)]}
+	story.run()
 }
 
 func TestAFeatureThatNobodyHasIsAnError(t *testing.T) {

@@ -47,13 +47,25 @@ const UsualHealthzPort = 10248
 // PolicyProjects are what PolicyKinds may name.
 func PolicyProjects() []string { return []string{"gatekeeper", "kubewarden", "kyverno"} }
 
-// GenericWorkload is the feature gate of pod groups.
-const GenericWorkload = "GenericWorkload"
+// Feature gates that others need, or that parts of the process ask for.
+const (
+	GenericWorkload       = "GenericWorkload"       // of pod groups
+	DRAResourcePoolStatus = "DRAResourcePoolStatus" // of ResourcePoolStatusRequests
+)
+
+// gateNeeds has what FeatureGates of a Configuration may name, and the gate without which each does nothing.
+func gateNeeds() map[string]string {
+	return map[string]string{
+		DRAResourcePoolStatus:             "",
+		"DRAPartitionableDevicesType":     DRAResourcePoolStatus,
+		GenericWorkload:                   "",
+		"PodGroupPreemptionPolicy":        GenericWorkload,
+		"TopologyAwareWorkloadScheduling": GenericWorkload,
+	}
+}
 
 // FeatureGates are what FeatureGates of a Configuration may name.
-func FeatureGates() []string {
-	return []string{GenericWorkload, "PodGroupPreemptionPolicy", "TopologyAwareWorkloadScheduling"}
-}
+func FeatureGates() []string { return slices.Sorted(maps.Keys(gateNeeds())) }
 
 // PolicyReportFormats are what PolicyReports may name.
 func PolicyReportFormats() []string { return []string{"wgpolicyk8s.io", "openreports.io"} }
@@ -117,8 +129,10 @@ type Configuration struct {
 	// FeatureGates switch on what upstream has switched off in this version, by upstream's
 	// names: GenericWorkload (Workloads and PodGroups of scheduling.k8s.io/v1beta1, whose pods
 	// are placed all or nothing), TopologyAwareWorkloadScheduling (a PodGroup within one zone
-	// or rack) and PodGroupPreemptionPolicy, which both need the first. All processes of a
-	// cluster need the same.
+	// or rack) and PodGroupPreemptionPolicy, which both need the first; DRAResourcePoolStatus
+	// (ResourcePoolStatusRequests of resource.k8s.io/v1alpha3, which ask how many devices of a
+	// driver are free) and DRAPartitionableDevicesType (free partitions by their type), which
+	// needs it. All processes of a cluster need the same.
 	FeatureGates map[string]bool `yaml:"featureGates"`
 	Egress       Egress          `yaml:"egress"`
 
@@ -835,11 +849,12 @@ func (l *LoadBalancer) AddressPools() []loadbalancer.Pool {
 // checkPools refuses what is no address, or one of the cluster's own networks.
 func (c *Configuration) checkFeatures() error {
 	for _, gate := range slices.Sorted(maps.Keys(c.FeatureGates)) {
+		needs, known := gateNeeds()[gate]
 		switch on := c.FeatureGates[gate]; {
-		case !slices.Contains(FeatureGates(), gate):
+		case !known:
 			return field("featureGates."+gate, "expected one of %v, found %q", FeatureGates(), gate)
-		case on && !c.FeatureGates[GenericWorkload]:
-			return field("featureGates."+gate, "it needs %s; add `%s: true` beside it", GenericWorkload, GenericWorkload)
+		case on && needs != "" && !c.FeatureGates[needs]:
+			return field("featureGates."+gate, "it needs %s; add `%s: true` beside it", needs, needs)
 		}
 	}
 	return nil

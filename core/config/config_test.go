@@ -41,8 +41,12 @@ func TestCompleteRefusesValuesThatCannotWork(t *testing.T) {
 	for _, c := range []struct{ doc, want string }{
 		{"profile: hard", `c.yaml:3: profile: expected hardened, or nothing, found "hard"`},
 		{"node: {podPidsLimit: 8}", "c.yaml:3: node.podPidsLimit: expected at least 32 (a runtime in a container takes as many), or -1 for no bound, found 8"},
-		{"featureGates: {GenericWorklod: true}", `featureGates.GenericWorklod: expected one of [GenericWorkload `},
+		{"featureGates: {GenericWorklod: true}", `featureGates.GenericWorklod: expected one of [DRAPartitionableDevicesType `},
 		{"featureGates: {TopologyAwareWorkloadScheduling: true}", "featureGates.TopologyAwareWorkloadScheduling: it needs GenericWorkload"},
+		{
+			"featureGates: {DRAPartitionableDevicesType: true, GenericWorkload: true}",
+			"featureGates.DRAPartitionableDevicesType: it needs DRAResourcePoolStatus",
+		},
 		{"cluster: {name: Bad_Name}", "c.yaml:3: cluster.name: expected 1 to 24"},
 		{"cluster: {podCIDR: 10.0.0.0/8, serviceCIDR: 10.96.0.0/16}", "cluster.serviceCIDR: 10.96.0.0/16 overlaps cluster.podCIDR"},
 		{"cluster: {ipFamilies: [IPv5]}", `c.yaml:3: cluster.ipFamilies[0]: expected IPv4 or IPv6, each once, found "IPv5"`},

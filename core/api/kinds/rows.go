@@ -3,6 +3,8 @@
 package kinds
 
 import (
+	"slices"
+
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
 	"k8s.io/apimachinery/pkg/fields"
@@ -82,6 +84,7 @@ import (
 	"k8s.io/kubernetes/pkg/registry/resource/devicetaintrule"
 	"k8s.io/kubernetes/pkg/registry/resource/resourceclaim"
 	"k8s.io/kubernetes/pkg/registry/resource/resourceclaimtemplate"
+	"k8s.io/kubernetes/pkg/registry/resource/resourcepoolstatusrequest"
 	"k8s.io/kubernetes/pkg/registry/resource/resourceslice"
 	"k8s.io/kubernetes/pkg/registry/scheduling/podgroup"
 	"k8s.io/kubernetes/pkg/registry/scheduling/priorityclass"
@@ -128,7 +131,7 @@ func Groups() []Group {
 		{"coordination.k8s.io", v1},
 		{"node.k8s.io", v1},
 		{"discovery.k8s.io", v1},
-		{"resource.k8s.io", v1},
+		{"resource.k8s.io", deviceVersions()},
 		{"flowcontrol.apiserver.k8s.io", v1},
 		{"storagemigration.k8s.io", v1},
 		{MetricsGroup, []string{"v1beta1"}}, // metrics-server's priority is behind all of these
@@ -601,10 +604,19 @@ func discoveryRows() []Row {
 	}
 }
 
+// deviceVersions: as with schedulingVersions, the gate is enough.
+func deviceVersions() []string {
+	if poolStatus() {
+		return []string{"v1", "v1alpha3"}
+	}
+	return []string{"v1"}
+}
+
+// deviceRows are in v1 alone, but for what a feature gate switches on.
 func deviceRows(link *live.Link) []Row {
 	const group = "resource.k8s.io"
 	claims := resourceclaim.NewStrategy(link.Namespaces(), link)
-	return []Row{
+	rows := []Row{
 		{
 			Group: group, Name: "deviceclasses", Object: &resource.DeviceClass{}, List: &resource.DeviceClassList{},
 			Strategy: deviceclass.Strategy, ReturnDeleted: true, Bound: celcost.Check,
@@ -630,6 +642,18 @@ func deviceRows(link *live.Link) []Row {
 			Fields: []string{"spec.nodeName", "spec.driver", "spec.pool.name"},
 		},
 	}
+	for i := range rows {
+		rows[i].OnlyIn = []string{"v1"}
+	}
+	if !poolStatus() {
+		return rows
+	}
+	return slices.Insert(rows, len(rows)-1, Row{
+		Group: group, Name: "resourcepoolstatusrequests", Object: &resource.ResourcePoolStatusRequest{},
+		List: &resource.ResourcePoolStatusRequestList{}, Strategy: resourcepoolstatusrequest.Strategy, ReturnDeleted: true,
+		OnlyIn: []string{"v1alpha3"}, StorageVersion: "v1alpha3",
+		Subs: []*Subresource{statusOf(resourcepoolstatusrequest.StatusStrategy)},
+	})
 }
 
 func flowcontrolRows() []Row {
@@ -670,6 +694,9 @@ func metricsRows(s Schemes) []Row {
 	pods.Name, pods.Object, pods.List, pods.Scoped = "pods", &metrics.PodMetrics{}, &metrics.PodMetricsList{}, Namespaced
 	return []Row{nodes, pods}
 }
+
+// poolStatus says whether ResourcePoolStatusRequests are served.
+func poolStatus() bool { return utilfeature.DefaultFeatureGate.Enabled(features.DRAResourcePoolStatus) }
 
 // podGroups says whether pod groups are served.
 func podGroups() bool { return utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload) }

@@ -56,6 +56,7 @@ func Loops(ctx context.Context, c *process.Component, keys Keys) error {
 		RootCA:      keys.RootCA, Minter: keys.Minter, CertificateAuthority: keys.Authority,
 		BootstrapTokens: c.Options.Config.APIServer.BootstrapTokens,
 		PodGroups:       c.Options.Config.FeatureGates[config.GenericWorkload],
+		PoolStatus:      c.Options.Config.FeatureGates[config.DRAResourcePoolStatus],
 		NodeIPAM: nodeipam.Config{
 			CIDRs: strings.Split(c.Options.Config.Cluster.PodCIDR, ","), NodeBits: c.Options.Config.Cluster.NodeBits(),
 		},

@@ -197,6 +197,7 @@ func builtIn(ctx context.Context, cfg *config.Configuration, rights *accessgraph
 		RootCA: func() []byte { return []byte("none") }, Minter: struct{ serviceaccount.Minter }{},
 		CertificateAuthority: func() (*x509.Certificate, []byte, crypto.Signer) { return nil, nil, nil },
 		BootstrapTokens:      cfg.APIServer.BootstrapTokens, PodGroups: cfg.FeatureGates[config.GenericWorkload],
+		PoolStatus: cfg.FeatureGates[config.DRAResourcePoolStatus],
 		// Any network will do: the one of a cluster may be chosen at its first start only.
 		NodeIPAM: nodeipam.Config{CIDRs: []string{"10.0.0.0/16"}, NodeBits: []int{24}},
 	})

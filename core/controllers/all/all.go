@@ -83,6 +83,8 @@ type Config struct {
 	BootstrapTokens bool
 	// PodGroups are served; else nobody protects them.
 	PodGroups bool
+	// PoolStatus: ResourcePoolStatusRequests are served; else nobody answers them.
+	PoolStatus bool
 
 	// NodeIPAM divides the pod network among nodes; without CIDRs nobody does.
 	NodeIPAM nodeipam.Config

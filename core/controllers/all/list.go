@@ -31,6 +31,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/podgc"
 	"github.com/wasmplane/wasmplane/core/controllers/podgroupprotection"
 	"github.com/wasmplane/wasmplane/core/controllers/policystatus"
+	"github.com/wasmplane/wasmplane/core/controllers/poolstatus"
 	"github.com/wasmplane/wasmplane/core/controllers/replicaset"
 	"github.com/wasmplane/wasmplane/core/controllers/requestcleaner"
 	"github.com/wasmplane/wasmplane/core/controllers/resourceclaim"
@@ -224,6 +225,15 @@ func list() []entry {
 		{name: "ephemeral-volume-controller", account: "ephemeral-volume-controller", workers: 5, build: of(ephemeralvolume.New)},
 		{name: "resourceclaim-controller", account: "resource-claim-controller", workers: 10, build: of(resourceclaim.New)},
 		{name: "device-taint-eviction-controller", account: "device-taint-eviction-controller", workers: 8, build: of(devicetaints.New)},
+		{
+			name: poolstatus.Name, account: "resourcepoolstatusrequest-controller", workers: 1,
+			build: func(b *builder, e built) (runner, error) {
+				if !b.PoolStatus {
+					return nil, nil
+				}
+				return poolstatus.New(e.Env, e.workers)
+			},
+		},
 		{name: "local-volume-controller", account: "local-volume-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return localprovision.New(e.Env, e.workers, e.clients.Dynamic)
 		}},

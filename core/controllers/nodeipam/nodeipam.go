@@ -5,6 +5,10 @@
 //
 // What is taken is read from the nodes themselves, so nothing has to be remembered
 // over a restart; one worker allocates, so that nothing is given out twice.
+//
+// A node for which no part is left has an event of its own, upstream's. That the network is full
+// is a state of the cluster: one event says how many nodes wait, and is followed by another one
+// every ten minutes at most, as long as that number changes.
 package nodeipam
 
 import (
@@ -12,9 +16,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,6 +62,27 @@ type Controller struct {
 
 	mu    sync.Mutex // the informer's goroutine frees, the worker takes
 	pools []*pool
+
+	// What was last reported: how many nodes wait, and when. The worker's.
+	reported   int
+	reportedAt time.Time
+}
+
+const (
+	// report is the key of what is reported about the cluster; no node has this name.
+	report = ""
+	// reportAfter lets nodes come that are made together, and reportEvery bounds how often they are counted anew.
+	reportAfter = 10 * time.Second
+	reportEvery = 10 * time.Minute
+	// named are the nodes that an event names.
+	named = 5
+)
+
+// full is the object that events about the whole network are about: the lease of the process that divides it.
+func full() *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: metav1.NamespaceSystem, Name: "kube-controller-manager",
+	}
 }
 
 // New makes the controller.
@@ -149,7 +177,10 @@ func (c *Controller) waits(node string) bool {
 // stopWaiting records that a node waits no more. Lock held.
 func (c *Controller) stopWaiting(node string) {
 	for _, p := range c.pools {
-		delete(p.waiting, node)
+		if p.waiting[node] {
+			delete(p.waiting, node)
+			c.loop.AddAfter(report, reportAfter)
+		}
 	}
 }
 
@@ -189,6 +220,10 @@ func cidrsOf(node *corev1.Node) []string {
 }
 
 func (c *Controller) reconcile(ctx context.Context, name string) error {
+	if name == report {
+		c.report(ctx)
+		return nil
+	}
 	node, err := c.nodes.Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -207,7 +242,8 @@ func (c *Controller) reconcile(ctx context.Context, name string) error {
 	if err != nil {
 		c.recorder.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}, corev1.EventTypeNormal,
 			"CIDRNotAvailable", "Node %s status is now: CIDRNotAvailable", name)
-		c.loop.Log().WarnContext(ctx, "a node gets no pod network", "node", name, "error", err)
+		c.loop.Log().DebugContext(ctx, "a node gets no pod network", "node", name, "error", err)
+		c.loop.AddAfter(report, reportAfter)
 		return nil // tried again when another node goes
 	}
 	body, err := json.Marshal(map[string]any{
@@ -230,6 +266,44 @@ func (c *Controller) reconcile(ctx context.Context, name string) error {
 	return nil
 }
 
+// report says how many nodes wait, if that is news, and that none does any more.
+func (c *Controller) report(ctx context.Context) {
+	names, network := c.waiting()
+	switch again := time.Until(c.reportedAt.Add(reportEvery)); {
+	case len(names) == c.reported:
+	case len(names) == 0:
+		c.reported = 0
+		c.recorder.Event(full(), corev1.EventTypeNormal, "PodNetworkAvailable", "Every node has its part of the pod network again")
+		c.loop.Log().InfoContext(ctx, "every node has its part of the pod network again")
+	case again > 0:
+		c.loop.AddAfter(report, again)
+	default:
+		c.reported, c.reportedAt = len(names), time.Now()
+		list := strings.Join(names[:min(named, len(names))], ", ")
+		if more := len(names) - named; more > 0 {
+			list += fmt.Sprintf(" and %d more", more)
+		}
+		message := fmt.Sprintf("%s; nodes that wait for a part: %d (%s). Their pods get no addresses of it. Delete Node objects of machines "+
+			"that are gone, or make the parts of new nodes smaller by a larger cluster.nodeCIDRMaskSize", network, len(names), list)
+		c.recorder.Event(full(), corev1.EventTypeWarning, "PodNetworkFull", message)
+		c.loop.Log().WarnContext(ctx, "the pod network is full", "network", network, "waiting", len(names), "nodes", list)
+	}
+}
+
+// waiting are the nodes that wait, and the network that they wait for.
+func (c *Controller) waiting() (names []string, network string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pools {
+		if len(p.waiting) > 0 && network == "" {
+			network = p.exhausted()
+		}
+		names = append(names, slices.Collect(maps.Keys(p.waiting))...)
+	}
+	slices.Sort(names)
+	return names, network
+}
+
 // take gives the node a part of each network, the same one again if asked again. Where there is none the node waits for
 // one from then on; first: it did not before.
 func (c *Controller) take(node string) (cidrs []string, first bool, err error) {
@@ -242,7 +316,7 @@ func (c *Controller) take(node string) (cidrs []string, first bool, err error) {
 			first = !c.waits(node)
 			c.stopWaiting(node)
 			p.waiting[node] = true // it has a part of each of those before
-			return nil, first, fmt.Errorf("the pod network %s has no /%d left for a node; it holds %d", p.network, p.bits, p.size())
+			return nil, first, errors.New(p.exhausted())
 		}
 		cidrs = append(cidrs, prefix.String())
 	}

@@ -5,6 +5,8 @@ package nodeipam
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,8 +173,10 @@ func TestManyWait(t *testing.T) {
 		settle := func() {
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			for ; len(c.Events.Events) > 0; events++ {
-				<-c.Events.Events
+			for len(c.Events.Events) > 0 {
+				if strings.Contains(<-c.Events.Events, " CIDRNotAvailable ") {
+					events++
+				}
 			}
 		}
 		for i := range nodes {
@@ -214,6 +218,98 @@ func TestManyWait(t *testing.T) {
 			}
 			settle()
 		}
+	})
+}
+
+// TestOneEventForTheCluster: that the network is full is said once for all nodes, again only when their number is another
+// one and ten minutes have passed, and taken back once none waits. Each node has its own event nevertheless.
+func TestOneEventForTheCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New()
+		ipam, err := New(c.Env(t), Config{CIDRs: []string{"10.0.0.0/22"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(t, ipam)
+		api := c.Client.CoreV1().Nodes()
+		create := func(from, to int) {
+			t.Helper()
+			for i := from; i < to; i++ {
+				if _, err := api.Create(t.Context(), node(fmt.Sprintf("n%03d", i), ""), metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait() // the fake's watch holds a hundred events
+			}
+		}
+		events := func(after time.Duration) (cluster []string, nodes int) {
+			time.Sleep(after)
+			synctest.Wait()
+			for len(c.Events.Events) > 0 {
+				if e := <-c.Events.Events; strings.HasPrefix(e, "Normal CIDRNotAvailable Node n") {
+					nodes++
+				} else {
+					cluster = append(cluster, e)
+				}
+			}
+			return cluster, nodes
+		}
+		want := func(step string, got []string, nodes int, wanted []string, wantedNodes int) {
+			t.Helper()
+			if !slices.Equal(got, wanted) || nodes != wantedNodes {
+				t.Errorf("%s: %d events of nodes, of the cluster %q; want %d and %q", step, nodes, got, wantedNodes, wanted)
+			}
+		}
+		full := func(n int, names string) []string {
+			return []string{fmt.Sprintf("Warning PodNetworkFull the pod network 10.0.0.0/22 has no /24 left for a node; it holds 4; nodes that "+
+				"wait for a part: %d (%s). Their pods get no addresses of it. Delete Node objects of machines that are gone, or make the parts "+
+				"of new nodes smaller by a larger cluster.nodeCIDRMaskSize", n, names)}
+		}
+		create(0, 104)
+		first, nodes := events(time.Minute)
+		waiting := 100
+		if len(first) != 1 || nodes != waiting || !strings.Contains(first[0], "nodes that wait for a part: 100 (") ||
+			!strings.Contains(first[0], " and 95 more). ") {
+			t.Fatalf("a hundred nodes wait: %d events of nodes, of the cluster %q", nodes, first)
+		}
+		again, nodes := events(time.Hour)
+		want("nothing changes", again, nodes, nil, 0)
+		create(104, 105)
+		more, nodes := events(time.Minute)
+		if len(more) != 1 || nodes != 1 || !strings.Contains(more[0], ": 101 (") {
+			t.Errorf("one more, long afterwards: %d, %q", nodes, more)
+		}
+		create(105, 110)
+		soon, nodes := events(5 * time.Minute)
+		want("some more, soon afterwards", soon, nodes, nil, 5)
+		later, _ := events(5 * time.Minute)
+		if len(later) != 1 || !strings.Contains(later[0], ": 106 (") {
+			t.Errorf("ten minutes later: %q", later)
+		}
+		list, err := api.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := ""
+		for i, kept := 0, 0; i < len(list.Items); i++ {
+			n := &list.Items[i]
+			if kept < 5 && (len(n.Spec.PodCIDRs) > 0 || kept == 4) { // the four that have a part, and one that waits
+				if kept++; len(n.Spec.PodCIDRs) == 0 {
+					left = n.Name
+				}
+				continue
+			}
+			if err := api.Delete(t.Context(), n.Name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		last, nodes := events(11 * time.Minute)
+		want("all but one go", last, nodes, full(1, left), 0)
+		if err := api.Delete(t.Context(), left, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		none, nodes := events(time.Minute)
+		want("it goes too", none, nodes, []string{"Normal PodNetworkAvailable Every node has its part of the pod network again"}, 0)
 	})
 }
 

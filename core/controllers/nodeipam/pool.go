@@ -38,6 +38,11 @@ func newPool(network netip.Prefix, bits int) (*pool, error) {
 
 func (p *pool) size() int { return p.parts }
 
+// exhausted says that nothing is left.
+func (p *pool) exhausted() string {
+	return fmt.Sprintf("the pod network %s has no /%d left for a node; it holds %d", p.network, p.bits, p.size())
+}
+
 // free is how many parts nobody has.
 func (p *pool) free() int { return p.parts - len(p.owner.nodes) }
 

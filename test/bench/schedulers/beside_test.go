@@ -56,6 +56,14 @@ func (u *runner) one(ctx context.Context, namespace string, object runtime.Objec
 		classes := u.client.ResourceV1().DeviceClasses()
 		o, err = classes.Create(ctx, o, metav1.CreateOptions{})
 		return func(ctx context.Context) error { return classes.Delete(ctx, o.Name, now) }, err
+	case *resourcev1.ResourceClaim:
+		claims := u.client.ResourceV1().ResourceClaims(namespace)
+		o, err = claims.Create(ctx, o, metav1.CreateOptions{})
+		return func(ctx context.Context) error { return claims.Delete(ctx, o.Name, now) }, err
+	case *resourcev1.ResourceClaimTemplate:
+		templates := u.client.ResourceV1().ResourceClaimTemplates(namespace)
+		o, err = templates.Create(ctx, o, metav1.CreateOptions{})
+		return func(ctx context.Context) error { return templates.Delete(ctx, o.Name, now) }, err
 	case *resourcev1.ResourceSlice:
 		slices := u.client.ResourceV1().ResourceSlices()
 		o, err = slices.Create(ctx, o, metav1.CreateOptions{})

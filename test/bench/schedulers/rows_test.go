@@ -5,6 +5,7 @@ package schedulers
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -15,9 +16,12 @@ import (
 	"strings"
 	"testing"
 	"text/template"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,9 +35,17 @@ type row struct {
 	ops    []op
 	nodes  int
 	reason string // why it is not run; "" = it is
-	// gates of upstream's scheduler that are not as they are by default, as its flag has them.
-	gates  []string
-	params map[string]any // of templates
+	// gates of upstream's scheduler that are not as they are by default, as its flag has them, and
+	// the version that it has to emulate for them; "" = its own.
+	gates   []string
+	emulate string
+	without string         // plugin of both schedulers; "" = it has all
+	params  map[string]any // of templates
+}
+
+// claims says whether pods of the row have claims made of templates.
+func (r *row) claims() bool {
+	return slices.ContainsFunc(r.ops, func(o op) bool { return strings.HasPrefix(filepath.Base(o.TemplatePath), "resourceclaimtemplate") })
 }
 
 // suite is a test case of a performance-config.yaml; what has no place here is named as the
@@ -62,14 +74,27 @@ type op struct {
 	NodeTemplatePath string `json:"nodeTemplatePath"`
 	CollectMetrics   bool   `json:"collectMetrics"`
 	SkipWait         bool   `json:"skipWaitToCompletion"`
-	NSTemplatePath   string `json:"namespaceTemplatePath"`
-	Labels           *struct {
+	// Of createPods in a steady state: each pod that gets its node is replaced by another one, for so long.
+	SteadyParam   string `json:"steadyStateParam"`
+	DurationParam string `json:"durationParam"`
+	steady        time.Duration
+	// Of createPods: each pod has a volume, bound to its claim.
+	VolumePath     string `json:"persistentVolumeTemplatePath"`
+	ClaimPath      string `json:"persistentVolumeClaimTemplatePath"`
+	NSTemplatePath string `json:"namespaceTemplatePath"`
+	Labels         *struct {
 		LabelKey    string   `json:"labelKey"`
 		LabelValues []string `json:"labelValues"`
 	} `json:"labelNodePrepareStrategy"`
 	UniqueLabel *struct {
 		LabelKey string `json:"labelKey"`
 	} `json:"uniqueNodeLabelStrategy"`
+	// Allocatable is what nodes can attach, by the kubelet's and by a driver's word.
+	Allocatable *struct {
+		Node     map[corev1.ResourceName]string            `json:"nodeAllocatable"`
+		Drivers  map[string]*storagev1.VolumeNodeResources `json:"csiNodeAllocatable"`
+		Migrated []string                                  `json:"migratedPlugins"`
+	} `json:"nodeAllocatableStrategy"`
 	TemplateParams map[string]any `json:"templateParams"`
 	// Of createAny: one object, or as many as are counted.
 	TemplatePath string `json:"templatePath"`
@@ -95,6 +120,20 @@ var byDefault = map[string]bool{
 
 // itsOwn are gates that concern nobody but upstream's scheduler: how it does what it does. Ours has one way.
 var itsOwn = map[string]bool{"SchedulerAsyncAPICalls": true, "SchedulerAsyncPreemption": true}
+
+// former are gates that this version has settled: upstream's scheduler is told to be the version before, in which gates that
+// need this one are on by default and have to go too; ours leaves out the plugin.
+var former = map[string]struct {
+	usual   bool
+	emulate string
+	needing []string
+	plugin  string
+}{
+	"NodeDeclaredFeatures": {true, "1.36", []string{
+		"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
+		"RestartAllContainersOnContainerExits",
+	}, "NodeDeclaredFeatures"},
+}
 
 // rows reads ours and upstream's, those that have a threshold.
 func rows(tb testing.TB) (all []row) {
@@ -150,6 +189,12 @@ func read(tb testing.TB, file, dir, prefix string) (all []row) {
 				case known && usual == on:
 				case itsOwn[gate]:
 					r.gates = append(r.gates, fmt.Sprintf("%s=%t", gate, on))
+				case former[gate].usual && !on:
+					f := former[gate]
+					r.emulate, r.without = f.emulate, f.plugin
+					for _, g := range append([]string{gate}, f.needing...) {
+						r.gates = append(r.gates, g+"=false")
+					}
 				default:
 					r.not("it sets the feature gate %s=%t", gate, on)
 				}
@@ -195,7 +240,20 @@ func (r *row) step(o *op, podTemplate string) {
 	case "createNodes":
 		r.nodes += o.Count
 		r.template(o.NodeTemplatePath, o, 0, &corev1.Node{})
+		if o.Allocatable != nil {
+			for name, amount := range o.Allocatable.Node {
+				if _, err := resource.ParseQuantity(amount); err != nil {
+					r.not("createNodes: %s: %v", name, err)
+				}
+			}
+		}
 	case "createPods":
+		r.steadily(o)
+		r.template(o.VolumePath, o, 0, &corev1.PersistentVolume{})
+		r.template(o.ClaimPath, o, 0, &corev1.PersistentVolumeClaim{})
+		if (o.VolumePath == "") != (o.ClaimPath == "") {
+			r.not("createPods: a volume needs a claim, and a claim a volume")
+		}
 		if o.PodTemplatePath == "" {
 			o.PodTemplatePath = cmp.Or(podTemplate, "../templates/pod-default.yaml") // upstream's own pod is that one
 		}
@@ -221,9 +279,28 @@ func (r *row) step(o *op, podTemplate string) {
 				r.not("%v", err)
 			}
 		}
-	case "barrier", "deletePods":
+	case "allocResourceClaims", "barrier", "deletePods":
 	default:
 		r.not("%s is not done here", o.Opcode)
+	}
+}
+
+// steadily reads for how long pods are replaced; both parameters are there, or none.
+func (r *row) steadily(o *op) {
+	if o.SteadyParam == "" {
+		return
+	}
+	on, ok := r.params[strings.TrimPrefix(o.SteadyParam, "$")].(bool)
+	if !ok {
+		r.not("createPods: the parameter %s is neither true nor false", o.SteadyParam)
+	}
+	text, _ := r.params[strings.TrimPrefix(o.DurationParam, "$")].(string)
+	d, err := time.ParseDuration(text)
+	if on && (err != nil || d <= 0) {
+		r.not("createPods: the parameter %s is no duration: %q", o.DurationParam, text)
+	}
+	if on {
+		o.steady = d
 	}
 }
 
@@ -299,6 +376,10 @@ func (r *row) object(path string, o *op, index int) (runtime.Object, error) {
 		into = &corev1.Service{}
 	case "DeviceClass":
 		into = &resourcev1.DeviceClass{}
+	case "ResourceClaim":
+		into = &resourcev1.ResourceClaim{}
+	case "ResourceClaimTemplate":
+		into = &resourcev1.ResourceClaimTemplate{}
 	case "ResourceSlice":
 		into = &resourcev1.ResourceSlice{}
 	default:
@@ -328,7 +409,13 @@ func (r *row) text(path string, o *op, index int) ([]byte, error) {
 		}
 		values[name] = v
 	}
-	functions := template.FuncMap{"Int": integer, "Mod": func(a, b any) int { return integer(a) % max(integer(b), 1) }}
+	functions := template.FuncMap{
+		"Int": integer, "Mod": func(a, b any) int { return integer(a) % max(integer(b), 1) },
+		"JSON": func(v any) (string, error) {
+			text, err := json.Marshal(v)
+			return string(text), err
+		},
+	}
 	t, err := template.New(path).Funcs(functions).Parse(string(data))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)

@@ -58,6 +58,9 @@ type bound struct {
 	nodes   map[string]string
 	steps   map[string]int
 	changed chan struct{}
+	// each pod of a step that is to be replaced comes here when it has its node; nil: there is no such step.
+	each     chan *corev1.Pod
+	replaced string
 }
 
 func (b *bound) saw(o any) {
@@ -73,6 +76,9 @@ func (b *bound) saw(o any) {
 	b.nodes[p.Name] = p.Spec.NodeName
 	step, _, _ := strings.Cut(p.Name, "-")
 	b.steps[step]++
+	if b.each != nil && step == b.replaced {
+		b.each <- p // there is room for as many as there are at once
+	}
 	select {
 	case b.changed <- struct{}{}:
 	default:
@@ -133,6 +139,11 @@ func run(tb testing.TB, side *sides.Side, r row) (f figures, err error) {
 		defer close(leases)
 		u.renew(ctx, nodes)
 	}()
+	if r.claims() {
+		if err := u.claimController(ctx, client); err != nil {
+			return f, err
+		}
+	}
 	for i, o := range r.ops {
 		stepCtx, end := context.WithTimeout(ctx, longestRow)
 		err := u.step(ctx, stepCtx, i, o, &f)
@@ -177,6 +188,8 @@ func (u *runner) step(row, ctx context.Context, i int, o op, f *figures) error {
 		return u.pods.await(ctx, fmt.Sprint("step", i), o.Count*o.Each.Count)
 	case "createAny":
 		return u.makeAny(ctx, o)
+	case "allocResourceClaims":
+		return u.allocate(ctx, o)
 	case "churn":
 		return u.churn(row, ctx, o)
 	case "deletePods":
@@ -255,6 +268,9 @@ func (u *runner) makeNodes(ctx context.Context, o op) error {
 		u.nodes = append(u.nodes, name)
 	}
 	return each(ctx, o.Count, func(ctx context.Context, i int) error {
+		if err := u.attachable(ctx, o, u.nodes[first+i]); err != nil {
+			return err
+		}
 		shape := shapes[i]
 		n := shape.DeepCopy()
 		n.GenerateName, n.Name = "", u.nodes[first+i]
@@ -267,6 +283,14 @@ func (u *runner) makeNodes(ctx context.Context, o op) error {
 		}
 		if l := o.UniqueLabel; l != nil {
 			n.Labels[l.LabelKey] = fmt.Sprint(first + i)
+		}
+		if a := o.Allocatable; a != nil {
+			if n.Status.Allocatable == nil {
+				n.Status.Allocatable = n.Status.Capacity.DeepCopy()
+			}
+			for name, amount := range a.Node {
+				n.Status.Allocatable[name] = *quantity(amount)
+			}
 		}
 		made, err := u.client.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
 		if err != nil {
@@ -361,25 +385,37 @@ func (u *runner) makePods(ctx context.Context, i int, o op, f *figures) error {
 	if err := u.important(ctx, &shape); err != nil {
 		return err
 	}
-	began, before := time.Now(), u.side.CPU(u.tb)
-	err := each(ctx, o.Count, func(ctx context.Context, i int) error {
+	makeOne := func(ctx context.Context, i int) error {
 		p := shape.DeepCopy()
 		if numbered {
 			p = &corev1.Pod{}
 			u.row.template(o.PodTemplatePath, &o, i, p)
 		}
 		p.GenerateName, p.Name = "", fmt.Sprintf("%s-%s-%d", step, namespace, i)
+		if err := u.volume(ctx, o, namespace, i, p); err != nil {
+			return err
+		}
 		_, err := u.client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
 		return err
-	})
+	}
+	if o.steady > 0 {
+		u.pods.replace(step, o.Count)
+	}
+	began, before, bound := time.Now(), u.side.CPU(u.tb), o.Count
+	err := each(ctx, o.Count, makeOne)
 	if err != nil || o.SkipWait {
 		return err
 	}
-	if err := u.pods.await(ctx, step, o.Count); err != nil {
+	if o.steady > 0 {
+		bound, err = u.steadily(ctx, o, namespace, makeOne)
+	} else {
+		err = u.pods.await(ctx, step, o.Count)
+	}
+	if err != nil {
 		return err
 	}
 	if o.CollectMetrics {
-		f.pods, f.took, f.cpu = o.Count, time.Since(began), u.side.CPU(u.tb)-before
+		f.pods, f.took, f.cpu = bound, time.Since(began), u.side.CPU(u.tb)-before
 	}
 	return nil
 }

@@ -137,27 +137,53 @@ func (s *Side) bindAdmins(tb testing.TB) {
 	}
 }
 
-// Schedule starts a scheduler beside the server, ours or upstream's, that may send as many
-// requests as it likes; gates are for upstream's alone. It answers where the scheduler serves its metrics.
-func (s *Side) Schedule(tb testing.TB, upstreams bool, gates ...string) string {
+// Scheduler is how a scheduler is started.
+type Scheduler struct {
+	// Upstreams: it is upstream's.
+	Upstreams bool
+	// Flags of upstream's alone.
+	Flags []string
+	// Without names a plugin that is switched off.
+	Without string
+	// Plugins is a list in YAML of plugins of our configuration; files are relative to Dir.
+	Plugins, Dir string
+}
+
+// Schedule starts a scheduler beside the server that may send as many requests as it likes. It
+// answers where the scheduler serves its metrics.
+func (s *Side) Schedule(tb testing.TB, as Scheduler) string {
 	tb.Helper()
 	dir, port := tb.TempDir(), freePort(tb)
+	if as.Dir != "" {
+		dir = as.Dir
+	}
+	profiles := ""
+	if as.Without != "" {
+		profiles = fmt.Sprintf("profiles: [{schedulerName: default-scheduler, plugins: {multiPoint: {disabled: [{name: %s}]}}}]\n", as.Without)
+	}
 	bin, file := harness.Binary(tb), filepath.Join(dir, "scheduler.yaml")
 	config := fmt.Sprintf("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nscheduler: {serving: {listen: '127.0.0.1:%s'}}\n", port)
+	if profiles != "" {
+		config = strings.Replace(config, "}}", "}, configFile: profiles.yaml}", 1)
+		ours := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n" + profiles
+		if err := os.WriteFile(filepath.Join(dir, "profiles.yaml"), []byte(ours), 0o600); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if as.Plugins != "" {
+		config += "plugins: " + as.Plugins + "\n"
+	}
 	args := []string{
 		"scheduler", "--data-dir", filepath.Join(dir, "data"), "--kubeconfig", s.Kubeconfig, "--config", file, "--log-level", "warn",
 	}
-	if upstreams {
+	if as.Upstreams {
 		bin = binary(tb, "KUBE_SCHEDULER_BIN")
 		config = fmt.Sprintf("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"+
-			"leaderElection: {leaderElect: false}\nclientConnection: {kubeconfig: %q, qps: 5000, burst: 5000}\n", s.Kubeconfig)
-		args = []string{
+			"leaderElection: {leaderElect: false}\nclientConnection: {kubeconfig: %q, qps: 5000, burst: 5000}\n%s", s.Kubeconfig, profiles)
+		args = append([]string{
 			"--config", file, "--bind-address", "127.0.0.1", "--secure-port", port, "--authentication-kubeconfig", s.Kubeconfig,
 			"--authorization-kubeconfig", s.Kubeconfig,
-		}
-		if len(gates) > 0 {
-			args = append(args, "--feature-gates", strings.Join(gates, ","))
-		}
+		}, as.Flags...)
 	}
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		tb.Fatal(err)

@@ -167,6 +167,10 @@ e2e-node: ## Run upstream's end-to-end tests of nodes (test/e2e_node) against ou
 bench-scheduler: build ## Measure the scheduler beside upstream's, creation to binding (ROWS=plain NODES=1000: 3 minutes; all: hours; SCALE=0.1: smaller).
 	ROWS='$(ROWS)' NODES='$(NODES)' SCALE='$(SCALE)' SIDES='$(SIDES)' test/bench/schedulers/run.sh '$(KUBERNETES_VERSION)'
 
+.PHONY: bench-scheduler-wasm
+bench-scheduler-wasm: build ## Measure the scheduler with native plugins alone, and with a Wasm plugin in C, Rust and Go beside them, by turns (15 minutes; ROUNDS=5, SCALE=0.1: smaller).
+	WASMPLANE_BIN="$$PWD/bin/wasmplane" ROWS='$(ROWS)' ROUNDS='$(ROUNDS)' SCALE='$(SCALE)' go test -run '^$$' -bench '^BenchmarkWasmScheduling$$' -benchtime 1x -timeout 120m ./test/bench/schedulers/
+
 .PHONY: bench-api
 bench-api: build ## Measure the API beside upstream's kube-apiserver, which is built (20 minutes, the first time) outside of this folder. BENCH_SCALE=0.1: smaller.
 	test/bench/upstream/run.sh '$(KUBERNETES_VERSION)'

@@ -3,7 +3,6 @@
 package decisions
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,13 +12,11 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/wasmplane/wasmplane/plugins/author"
-	"github.com/wasmplane/wasmplane/plugins/author/scaffold"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
 	"github.com/wasmplane/wasmplane/plugins/toolchain"
-	"github.com/wasmplane/wasmplane/sdk"
+	"github.com/wasmplane/wasmplane/test/internal/guests"
 )
 
 // guest is a plugin of testdata.
@@ -55,53 +52,19 @@ var policies = []guest{
 // builds makes that each guest is built once in a process.
 var builds sync.Map
 
-// build builds a guest as its author would: in a folder that `wasmplane plugin init`
-// has made, outside of the sources, with the toolchain that `wasmplane plugin build` finds.
+// build builds a guest as its author would.
 func (g guest) build(tb testing.TB) ([]byte, error) {
 	tb.Helper()
 	once, _ := builds.LoadOrStore(g, sync.OnceValues(func() ([]byte, error) {
-		builder, err := toolchain.New(toolchain.Config{
-			Progress:  func(s string) { tb.Logf("%s: %s", g.label, s) },
-			Component: g.component(),
-		})
-		if err != nil {
-			return nil, err
+		as := guests.Guest{
+			Folder: filepath.Join("testdata", g.set, g.name), Name: g.set + "-" + g.name, Language: g.language, Component: g.component(),
 		}
-		dir := filepath.Join(plugintest.Root(tb), "build", "bench", g.set+"-"+g.name)
 		if g.component() {
-			dir += "-component"
+			as.Name += "-component"
 		}
-		if err := g.prepare(dir); err != nil {
-			return nil, err
-		}
-		out := filepath.Join(dir, "out", "plugin.wasm")
-		if err := builder.Build(tb.Context(), dir, out); err != nil {
-			return nil, err
-		}
-		return os.ReadFile(out)
+		return guests.Build(tb, as)
 	}))
 	return once.(func() ([]byte, error))()
-}
-
-// prepare makes the folder, with this guest's source in the place of the template's.
-func (g guest) prepare(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, author.EntryFile)); errors.Is(err, os.ErrNotExist) {
-		if _, err := scaffold.Init(dir, "image-policy", g.language, "admission.validate"); err != nil {
-			return err
-		}
-	}
-	if err := sdk.Vendor(string(g.language), filepath.Join(dir, "wasmplane")); err != nil {
-		return err
-	}
-	main := g.language.Main()
-	source, err := os.ReadFile(filepath.Join("testdata", g.set, g.name, filepath.Base(main)))
-	if err != nil {
-		return err
-	}
-	if old, err := os.ReadFile(filepath.Join(dir, main)); err == nil && string(old) == string(source) {
-		return nil
-	}
-	return os.WriteFile(filepath.Join(dir, main), source, 0o644)
 }
 
 // loaded loads a module with the entry's more lines, which begin with a comma. Its limits

@@ -22,4 +22,10 @@
 //	NODES               rows with more nodes are not run (default all)
 //	SCALE               a part of each row's objects, such as 0.1; what it prints is no row of upstream's then
 //	SIDES               a pattern of the names of sides (default all)
+//
+// BenchmarkWasmScheduling compares our scheduler with itself: native plugins alone, and a Wasm
+// plugin in C, Rust and Go beside them that filters and scores all nodes, by turns. It needs
+// WASMPLANE_BIN alone, and reads ROWS (default Plain/5000Nodes), SCALE and
+//
+//	ROUNDS              how often each has its turn (default 3)
 package schedulers

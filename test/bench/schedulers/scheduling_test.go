@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -77,19 +78,13 @@ func BenchmarkScheduling(b *testing.B) {
 			b.Fatalf("NODES=%s is no number", text)
 		}
 	}
-	scale := 1.0
-	if text := os.Getenv("SCALE"); text != "" {
-		var err error
-		if scale, err = strconv.ParseFloat(text, 64); err != nil || scale <= 0 || scale > 1 {
-			b.Fatalf("SCALE=%s is no number of 0 to 1", text)
-		}
-	}
+	part := scale(b)
 	for _, r := range rows(b) {
 		if !names.MatchString(r.name) {
 			continue
 		}
-		if scale < 1 {
-			r = r.scaled(scale)
+		if part < 1 {
+			r = r.scaled(part)
 		}
 		if r.nodes > most {
 			r.not("it has %d nodes, and NODES=%d", r.nodes, most)
@@ -110,6 +105,20 @@ func BenchmarkScheduling(b *testing.B) {
 			})
 		}
 	}
+}
+
+// scale is the part of each row's objects that is made.
+func scale(tb testing.TB) float64 {
+	tb.Helper()
+	text := os.Getenv("SCALE")
+	if text == "" {
+		return 1
+	}
+	part, err := strconv.ParseFloat(text, 64)
+	if err != nil || part <= 0 || part > 1 {
+		tb.Fatalf("SCALE=%s is no number of 0 to 1", text)
+	}
+	return part
 }
 
 func pattern(tb testing.TB, variable string) *regexp.Regexp {
@@ -140,28 +149,33 @@ func measure(b *testing.B, c contestant, r row) {
 	b.ReportMetric(p99*1e3, "attempt-p99-ms")
 }
 
-// attempts reads how long the scheduler's successful attempts took, binding included, to the
-// bounds of the histogram's buckets.
-func attempts(ctx context.Context, side *sides.Side, url string) (p50, p99 float64, err error) {
+// scrape reads a scheduler's metrics.
+func scrape(ctx context.Context, side *sides.Side, url string) (map[string]*dto.MetricFamily, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	config := &tls.Config{Certificates: side.TLS.Certificates, InsecureSkipVerify: true} //nolint:gosec // it made its certificate itself
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return 0, 0, fmt.Errorf("answered %s", resp.Status)
+		return nil, fmt.Errorf("answered %s", resp.Status)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
+	return parser.TextToMetricFamilies(resp.Body)
+}
+
+// attempts reads how long the scheduler's successful attempts took, binding included, to the
+// bounds of the histogram's buckets.
+func attempts(ctx context.Context, side *sides.Side, url string) (p50, p99 float64, err error) {
+	families, err := scrape(ctx, side, url)
 	if err != nil {
 		return 0, 0, err
 	}

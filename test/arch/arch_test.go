@@ -209,6 +209,7 @@ var mayImport = map[string]string{
 	"configs":                            "core/config plugins/manifest",
 	"docs/...":                           "plugins/...",
 	"test/...":                           "core/... plugins/host/compiler cmd/... test/...",
+	"test/internal/guests":               "plugins/author plugins/author/scaffold plugins/plugintest plugins/toolchain sdk",
 	"test/release":                       "cmd/wasmplane/supervisor plugins/sign",
 }
 

@@ -466,8 +466,10 @@ func (m podManager) Stop(ctx context.Context, id string) (shim.StopStatus, error
 	}
 	if err == nil {
 		t := &podTask{id: id, bundle: bundle, root: filepath.Join(bundle, "rootfs")}
-		if t.cgroup, err = loadCgroup(string(text)); err == nil && t.cgroup != nil {
-			err = killAll(ctx, t.cgroup)
+		if len(text) > 0 {
+			if t.cgroup, err = loadCgroup(string(text)); err == nil && t.cgroup != nil {
+				err = killAll(ctx, t.cgroup)
+			}
 		}
 		err = errors.Join(err, t.remove())
 	} else if id == podsID {
@@ -476,6 +478,7 @@ func (m podManager) Stop(ctx context.Context, id string) (shim.StopStatus, error
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("remove what a container left")
 	}
-	_ = mount.UnmountRecursive(filepath.Join(bundle, "rootfs"), 0) // containerd removes the folder next
+	// containerd removes the bundle next: not through a mount.
+	_ = mount.UnmountAll(filepath.Join(bundle, "rootfs"), unix.MNT_DETACH)
 	return shim.StopStatus{ExitedAt: time.Now(), ExitStatus: 128 + int(unix.SIGKILL)}, nil
 }

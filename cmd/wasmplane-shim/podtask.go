@@ -28,7 +28,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/workload/cell"
 )
 
-const cgroupFile = "wasm-cgroup" // in a container's bundle: the path of its cgroup
+const cgroupFile = "wasm-cgroup" // in a container's bundle: the path of its cgroup; empty when that is removed
 
 // podSandbox is what core/kubelet/containerd/wasmpods writes of a pod.
 type podSandbox struct {
@@ -389,10 +389,24 @@ func (t *podTask) remove() error {
 	if t.cgroup != nil {
 		if err := t.cgroup.delete(); err != nil {
 			errs = append(errs, fmt.Errorf("remove the container's cgroup: %w", err))
+		} else if err := os.Truncate(filepath.Join(t.bundle, cgroupFile), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("record that the container has no cgroup: %w", err))
 		}
 	}
-	if err := mount.UnmountRecursive(t.root, 0); err != nil {
-		errs = append(errs, fmt.Errorf("unmount the container's root: %w", err))
+	if err := t.removeRoot(); err != nil {
+		errs = append(errs, fmt.Errorf("remove the container's root: %w", err))
 	}
 	return errors.Join(errs...)
+}
+
+// removeRoot unmounts the root, with what is mounted in it, and removes its folder. While there is a folder, containerd and the program
+// that it executes for each container look for mounts below it, in the list of all mounts of the node.
+func (t *podTask) removeRoot() error {
+	if err := mount.UnmountAll(t.root, unix.MNT_DETACH); err != nil {
+		return err
+	}
+	if err := os.Remove(t.root); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }

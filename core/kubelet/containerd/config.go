@@ -235,6 +235,7 @@ func (c Config) render(bin string) ([]byte, error) {
 		"Handlers": runtimehandler.Builtin(), "More": c.Handlers,
 		"Options":  c.options,
 		"WasmOnly": spec.WasmOnlyHandler, "WasmPods": wasmpods.Name,
+		"BaseSpec":    c.baseSpecFile(),
 		"Annotations": []string{spec.WasmAnnotation, pod.PortsAnnotation},
 	})
 	if err != nil {
@@ -326,6 +327,7 @@ temp = {{q .Temp}}
       {{- if eq . $.WasmOnly}}
       sandboxer = {{q $.WasmPods}}
       disable_pause_image_pull = true
+      base_runtime_spec = {{q $.BaseSpec}}
       {{- end}}
       # What the shim is told of a container whose image is a WebAssembly module; pods have no say in these.
       container_annotations = {{list $.Annotations}}

@@ -266,6 +266,9 @@ func (c Config) prepare(ctx context.Context) (bin string, rendered []byte, sum s
 	if bin, err = unpack(c.Helpers, filepath.Join(c.Dir, "bin")); err != nil {
 		return "", nil, "", err
 	}
+	if err := c.writeBaseSpec(ctx); err != nil {
+		return "", nil, "", err
+	}
 	if rendered, err = c.render(bin); err != nil {
 		return "", nil, "", err
 	}

@@ -4,7 +4,9 @@ package containerd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -16,6 +18,10 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/pelletier/go-toml/v2"
 	"go.uber.org/goleak"
 
@@ -400,4 +406,45 @@ func FuzzPIDFile(f *testing.F) {
 			t.Errorf("process %d runs", p.PID)
 		}
 	})
+}
+
+// Containers of modules have a namespace of cgroups in their specification, on machines where CRI would else read all mounts of the node
+// for each of them; and nothing else in it that CRI's own has not.
+func TestBaseSpecOfModules(t *testing.T) {
+	cfg, err := testConfig(t.TempDir()).complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Dir(cfg.baseSpecFile()), 0o755), cfg.writeBaseSpec(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(cfg.baseSpecFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got oci.Spec
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	own, err := oci.GenerateSpec(namespaces.WithNamespace(t.Context(), "k8s.io"), nil, &containers.Container{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(got.Linux.Namespaces) - 1; n < 0 || got.Linux.Namespaces[n].Type != specs.CgroupNamespace {
+		t.Fatalf("its namespaces are %+v", got.Linux.Namespaces)
+	} else {
+		got.Linux.Namespaces = got.Linux.Namespaces[:n]
+	}
+	own.Process.Rlimits = nil // CRI takes the default ones away
+	if !reflect.DeepEqual(&got, own) {
+		t.Errorf("it is %+v, want %+v", &got, own)
+	}
+	data, err := cfg.render("/data/bin/x")
+	if err != nil || !strings.Contains(string(data), fmt.Sprintf("base_runtime_spec = %q", cfg.baseSpecFile())) {
+		t.Errorf("containerd is not told of it (%v):\n%s", err, data)
+	}
+	cfg.Facts.CgroupV2 = true
+	if data, err = cfg.render("/data/bin/x"); err != nil || cfg.baseSpecFile() != "" || !strings.Contains(string(data), `base_runtime_spec = ""`) {
+		t.Errorf("on a machine with cgroups of version 2 (%v):\n%s", err, data)
+	}
 }

@@ -3,18 +3,17 @@
 package fuel
 
 import (
-	"debug/dwarf"
-	"encoding/binary"
 	"sort"
 	"strings"
 
+	"github.com/wasmplane/wasmplane/plugins/fuel/linetable"
 	"github.com/wasmplane/wasmplane/plugins/fuel/wasm"
 )
 
 // hasLines says whether the module brings a line table.
 func (m *module) hasLines() bool {
 	for _, c := range m.customs {
-		if c.name == ".debug_line" {
+		if c.name == linetable.Section {
 			return true
 		}
 	}
@@ -32,7 +31,15 @@ func (m *module) rewriteCustoms() {
 		}
 	}
 	if m.tracing {
-		kept = append(kept, m.lineTable()...)
+		dwarf := map[string][]byte{}
+		for _, c := range m.customs {
+			if strings.HasPrefix(c.name, linetable.Prefix) {
+				dwarf[c.name] = c.data
+			}
+		}
+		for _, s := range linetable.Rewrite(dwarf, m.newAddress, len(m.sections[secCode])+1) {
+			kept = append(kept, custom{name: s.Name, data: s.Data})
+		}
 	}
 	m.customs = kept
 }
@@ -79,95 +86,6 @@ func (m *module) renameMap(content []byte, indirect bool) []byte {
 	return out
 }
 
-// lineRow is one row of the line table.
-type lineRow struct {
-	address      int
-	file         int
-	line, column int
-}
-
-// lineTable builds the smallest DWARF that maps rewritten code to source lines:
-// one unit over all code, with one sequence of rows.
-func (m *module) lineTable() []custom {
-	rows, files := m.readRows()
-	if len(rows) == 0 {
-		return nil
-	}
-	sort.SliceStable(rows, func(i, j int) bool { return rows[i].address < rows[j].address })
-	end := len(m.sections[secCode]) + 1
-	abbrev := []byte{1, 0x11, 0, 0x10, 0x06, 0x11, 0x01, 0x12, 0x01, 0, 0, 0}
-	info := binary.LittleEndian.AppendUint16(nil, 3)
-	info = binary.LittleEndian.AppendUint32(info, 0)
-	info = append(info, 4, 1) // address size; the unit's abbreviation
-	info = binary.LittleEndian.AppendUint32(info, 0)
-	info = binary.LittleEndian.AppendUint32(info, 1) // from 1: readers take 0 for a tombstone
-	info = binary.LittleEndian.AppendUint32(info, uint32(end))
-	info = append(binary.LittleEndian.AppendUint32(nil, uint32(len(info))), info...)
-	return []custom{
-		{name: ".debug_abbrev", data: abbrev},
-		{name: ".debug_info", data: info},
-		{name: ".debug_line", data: lineProgram(rows, files, end)},
-		{name: ".debug_str", data: []byte{0}},
-	}
-}
-
-// readRows reads the author's line table and moves its addresses.
-func (m *module) readRows() (rows []lineRow, files []string) {
-	defer func() {
-		if recover() != nil { // debug/dwarf is known to panic on some malformed input
-			rows, files = nil, nil
-		}
-	}()
-	sections := map[string][]byte{}
-	for _, c := range m.customs {
-		if strings.HasPrefix(c.name, ".debug_") {
-			sections[c.name] = c.data
-		}
-	}
-	d, err := dwarf.New(sections[".debug_abbrev"], nil, nil, sections[".debug_info"],
-		sections[".debug_line"], nil, sections[".debug_ranges"], sections[".debug_str"])
-	if err != nil {
-		return nil, nil
-	}
-	for _, name := range []string{".debug_addr", ".debug_line_str", ".debug_str_offsets", ".debug_rnglists"} {
-		if b := sections[name]; b != nil {
-			if d.AddSection(name, b) != nil {
-				return nil, nil
-			}
-		}
-	}
-	fileIndex := map[string]int{}
-	units := d.Reader()
-	for {
-		unit, err := units.Next()
-		if err != nil || unit == nil {
-			return rows, files
-		}
-		units.SkipChildren()
-		if unit.Tag != dwarf.TagCompileUnit {
-			continue
-		}
-		lines, err := d.LineReader(unit)
-		if err != nil || lines == nil {
-			continue
-		}
-		var e dwarf.LineEntry
-		for lines.Next(&e) == nil {
-			to, ok := m.newAddress(int(e.Address))
-			if !ok || e.File == nil || e.EndSequence {
-				continue
-			}
-			i, known := fileIndex[e.File.Name]
-			if !known {
-				files = append(files, e.File.Name)
-				i = len(files)
-				fileIndex[e.File.Name] = i
-			}
-			rows = append(rows, lineRow{address: to, file: i, line: e.Line, column: e.Column})
-		}
-	}
-}
-
 // newAddress maps an offset in the old code section to one in the new.
 func (m *module) newAddress(old int) (int, bool) {
 	i := sort.Search(len(m.moves), func(i int) bool { return m.moves[i].from > old })
@@ -175,33 +93,4 @@ func (m *module) newAddress(old int) (int, bool) {
 		return 0, false
 	}
 	return m.moves[i-1].to + old - m.moves[i-1].from, true
-}
-
-// lineProgram encodes rows as a DWARF 2 line number program.
-func lineProgram(rows []lineRow, files []string, end int) []byte {
-	header := []byte{1, 1, 0xfb, 14, 10, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0}
-	for _, f := range files {
-		header = append(append(header, f...), 0, 0, 0, 0)
-	}
-	header = append(header, 0)
-	out := binary.LittleEndian.AppendUint16(nil, 2)
-	out = binary.LittleEndian.AppendUint32(out, uint32(len(header)))
-	out = append(out, header...)
-	out = append(out, 0, 5, 2, 0, 0, 0, 0) // set address to 0
-	address, line, file, column := 0, 1, 1, 0
-	for _, r := range rows {
-		out = wasm.AppendU32(append(out, 2), uint32(r.address-address))
-		out = wasm.AppendS64(append(out, 3), int64(r.line-line))
-		if r.file != file {
-			out = wasm.AppendU32(append(out, 4), uint32(r.file))
-		}
-		if r.column != column {
-			out = wasm.AppendU32(append(out, 5), uint32(r.column))
-		}
-		out = append(out, 1)
-		address, line, file, column = r.address, r.line, r.file, r.column
-	}
-	out = wasm.AppendU32(append(out, 2), uint32(end-address))
-	out = append(out, 0, 1, 1) // end of sequence
-	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(out))), out...)
 }

@@ -100,6 +100,8 @@ func measureWasm(tb testing.TB, one, many int) *report {
 		"CPU a pod",
 		"of it the runtime's",
 		"the pods'",
+		"until it is gone",
+		"of it the runtime's",
 		"PSS a pod",
 		"with the kernel's",
 		"aim",
@@ -142,6 +144,8 @@ func measureWasm(tb testing.TB, one, many int) *report {
 		pods.running = func() { after = c.podsUse(tb) }
 		together, wall := pods.run(many)
 		pods.running = nil
+		c.awaitNoPods(tb)
+		gone := c.podsUse(tb)
 		rate := float64(many) / wall.Seconds()
 		pss, cgroup := (after.pss-before.pss)/int64(many), (after.cgroup-before.cgroup)/int64(many)
 		r.row(
@@ -159,6 +163,8 @@ func measureWasm(tb testing.TB, one, many int) *report {
 			),
 			perPod(before.runtime, after.runtime, many),
 			perPod(before.pods, after.pods, many),
+			perPod(before.all, gone.all, many),
+			perPod(before.runtime, gone.runtime, many),
 			mib(pss),
 			mib(cgroup),
 			k.aim,
@@ -168,7 +174,7 @@ func measureWasm(tb testing.TB, one, many int) *report {
 		r.metric(k.unit+"/PSS-MiB-per-pod", float64(pss)/(1<<20))
 	}
 	r.note(
-		"CPU while they start, of wasmplane with its API, of containerd with shims and network, and of the pods. PSS: of the processes of pods, containerd and its shims, what they share by parts.",
+		"CPU while they start, and until their processes are gone, of wasmplane with its API, of containerd with shims and network, and of the pods. PSS: of the processes of pods, containerd and its shims, what they share by parts.",
 	)
 	r.note("With the kernel's: what their cgroups use, without pages of files, when all run.")
 	return r

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -32,8 +33,26 @@ type Hierarchy struct {
 	v2          bool
 }
 
-// Hierarchies lists the cgroup trees that this process sees.
+var hierarchies struct {
+	sync.Mutex
+	found []Hierarchy
+}
+
+// Hierarchies lists the cgroup trees that this process sees. Once there are some they are not looked for again: they are mounted when a
+// machine starts, and the table of mounts has lines for each pod, which it would be read for. The list is shared: nobody may
+// change it.
 func Hierarchies() ([]Hierarchy, error) {
+	hierarchies.Lock()
+	defer hierarchies.Unlock()
+	if len(hierarchies.found) > 0 {
+		return hierarchies.found, nil
+	}
+	found, err := readHierarchies()
+	hierarchies.found = found
+	return found, err
+}
+
+func readHierarchies() ([]Hierarchy, error) {
 	mounts, err := mounttable.Read()
 	if err != nil {
 		return nil, err

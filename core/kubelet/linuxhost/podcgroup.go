@@ -14,7 +14,7 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
+	"github.com/wasmplane/wasmplane/core/kubelet/hostcheck"
 )
 
 const cgroupMount = "/sys/fs/cgroup"
@@ -29,18 +29,15 @@ func (h *Host) makeCgroup(path string, r *cri.LinuxContainerResources) error {
 
 // v1Mounts are where the controllers of a v1 or hybrid machine are mounted.
 func v1Mounts() (map[string]string, error) {
-	mounts, err := mounttable.Read()
+	hs, err := hostcheck.Hierarchies()
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]string{}
-	for _, m := range mounts {
-		if m.Type != "cgroup" {
-			continue
-		}
-		for _, c := range strings.Split(m.Options, ",") {
+	for _, h := range hs {
+		for _, c := range h.Controllers { // none of version 2
 			if _, seen := out[c]; !seen {
-				out[c] = m.Point
+				out[c] = h.Mount
 			}
 		}
 	}

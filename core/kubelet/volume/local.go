@@ -16,6 +16,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/volume/fsgroup"
 )
 
 // IsMount tells whether something is mounted at dir.
@@ -35,6 +36,17 @@ func isMount(dir string) (bool, error) {
 	return false, nil
 }
 
+// isLocalMount is isMount for what is on no network, where asking the file system might take for ever. The kernel can tell it of the path
+// since 5.8, and the table of mounts, which has lines for each pod, need not be read.
+func isLocalMount(dir string) (bool, error) {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, 0, &st)
+	if err != nil || st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+		return isMount(dir)
+	}
+	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+}
+
 // makeDir makes a volume's directory; what is above it is closed to other users of the machine.
 func makeDir(dir string, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
@@ -51,7 +63,7 @@ func mountTmpfs(dir string, size int64) error {
 	if err := makeDir(dir, 0o755); err != nil {
 		return err
 	}
-	if there, err := isMount(dir); err != nil || there {
+	if there, err := isLocalMount(dir); err != nil || there {
 		return err
 	}
 	opts := "mode=0777"
@@ -97,7 +109,7 @@ func (*emptyDir) Mount(_ context.Context, r Request) (Mounted, error) {
 			return Mounted{}, fmt.Errorf("open up volume directory: %w", err)
 		}
 	}
-	return Mounted{Path: r.Dir}, own(r.Dir, r.Pod, false)
+	return Mounted{Path: r.Dir}, fsgroup.Own(r.Dir, r.Pod, false)
 }
 
 // memorySize is the least of the volume's limit and what the pod's containers may use together.
@@ -144,95 +156,6 @@ func mountHugePages(dir string, e *corev1.EmptyDirVolumeSource) error {
 }
 
 func (*emptyDir) Unmount(_ context.Context, _ types.UID, _, dir string) error { return removeTree(dir) }
-
-// Own gives a volume to its pod's fsGroup, if it has one.
-func Own(dir string, p *corev1.Pod, readOnly bool) error { return own(dir, p, readOnly) }
-
-// own gives a volume to its pod's fsGroup.
-func own(dir string, p *corev1.Pod, readOnly bool) error {
-	sc := p.Spec.SecurityContext
-	if sc == nil || sc.FSGroup == nil {
-		return nil
-	}
-	gid := int(*sc.FSGroup)
-	if pol := sc.FSGroupChangePolicy; pol != nil && *pol == corev1.FSGroupChangeOnRootMismatch && owned(dir, gid) {
-		return nil
-	}
-	// Another pod may be at work in a volume that outlives pods: nothing that it puts
-	// in the way of the walk may lead out of the volume.
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return fmt.Errorf("open volume: %w", err)
-	}
-	defer root.Close()
-	return give(root, ".", gid, readOnly)
-}
-
-// give gives a file, and what is below it, to a group. Names need not be UTF-8, as
-// fs.WalkDir would have them.
-func give(root *os.Root, path string, gid int, readOnly bool) error {
-	info, err := root.Lstat(path)
-	if err == nil {
-		err = chown(root, path, info, gid, readOnly)
-	}
-	if errors.Is(err, fs.ErrNotExist) && path != "." {
-		return nil // removed meanwhile
-	}
-	if err != nil || !info.IsDir() {
-		return err
-	}
-	names, err := namesIn(root, path)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := give(root, filepath.Join(path, name), gid, readOnly); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func namesIn(root *os.Root, path string) ([]string, error) {
-	dir, err := root.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) && path != "." {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open a directory of the volume: %w", err)
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("list a directory of the volume: %w", err)
-	}
-	return names, nil
-}
-
-func owned(dir string, gid int) bool {
-	var st unix.Stat_t
-	return unix.Lstat(dir, &st) == nil && int(st.Gid) == gid && st.Mode&unix.S_ISGID != 0 && st.Mode&0o060 == 0o060
-}
-
-func chown(root *os.Root, path string, info fs.FileInfo, gid int, readOnly bool) error {
-	if err := root.Lchown(path, -1, gid); err != nil {
-		return fmt.Errorf("give volume to group %d: %w", gid, err)
-	}
-	if info.Mode()&fs.ModeSymlink != 0 {
-		return nil
-	}
-	mode := info.Mode().Perm() | 0o440
-	if !readOnly {
-		mode |= 0o660
-	}
-	if info.IsDir() {
-		mode |= 0o110 | fs.ModeSetgid
-	}
-	if err := root.Chmod(path, mode); err != nil {
-		return fmt.Errorf("open volume to group %d: %w", gid, err)
-	}
-	return nil
-}
 
 // hostPath is a path of the node.
 type hostPath struct{}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package volume
+// Package subpath binds paths inside of volumes (subPath of a container's mount), as pods that change their volumes meanwhile
+// cannot lead them out.
+package subpath
 
 import (
 	"errors"
@@ -15,10 +17,10 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
-// bindSubPath binds a path inside a volume to target, so that whatever the pod
+// Bind binds a path inside a volume to target, so that whatever the pod
 // does to the volume later, what was checked is what is mounted. Links may not
 // lead out of the volume.
-func bindSubPath(root, sub, target string, create bool) error {
+func Bind(root, sub, target string, create bool) error {
 	rootFD, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open volume %s: %w", root, err)
@@ -33,7 +35,7 @@ func bindSubPath(root, sub, target string, create bool) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("look at subPath %q: %w", sub, err)
 	}
-	if err := unmountSubPaths(target); err != nil { // of a container before this one
+	if err := Unmount(target); err != nil { // of a container before this one
 		return err
 	}
 	if err := makeTarget(target, st.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
@@ -116,8 +118,8 @@ func makeInside(parent int, name string, mode uint32) (int, error) {
 	return fd, nil
 }
 
-// unmountSubPaths unmounts and removes what bindSubPath made below dir.
-func unmountSubPaths(dir string) error {
+// Unmount unmounts and removes what Bind made below dir.
+func Unmount(dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/attachment"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
+	"github.com/wasmplane/wasmplane/core/kubelet/volume/fsgroup"
 )
 
 // Name implements volume.Plugin.
@@ -163,7 +164,7 @@ func (w *work) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	if w.s.groups(w.object) && !w.driverGroups() {
-		if err := volume.Own(targetPath(w.r.Dir), w.r.Pod, false); err != nil {
+		if err := fsgroup.Own(targetPath(w.r.Dir), w.r.Pod, false); err != nil {
 			return err
 		}
 	}

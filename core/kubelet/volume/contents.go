@@ -15,6 +15,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/podidentity"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+	"github.com/wasmplane/wasmplane/core/kubelet/volume/fsgroup"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume/payload"
 )
 
@@ -134,7 +135,7 @@ func write(r Request, out payload.Files, memory bool) (Mounted, error) {
 	} else if err := makeDir(r.Dir, 0o755); err != nil {
 		return Mounted{}, err
 	}
-	if err := payload.Write(r.Dir, out, func(dir string) error { return own(dir, r.Pod, true) }); err != nil {
+	if err := payload.Write(r.Dir, out, func(dir string) error { return fsgroup.Own(dir, r.Pod, true) }); err != nil {
 		return Mounted{}, err
 	}
 	return Mounted{Path: r.Dir, ReadOnly: true}, nil

@@ -26,6 +26,7 @@ import (
 	"k8s.io/utils/exec"
 	"k8s.io/utils/ptr"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/volume/fsgroup"
 	"github.com/wasmplane/wasmplane/core/localvolume"
 )
 
@@ -97,7 +98,7 @@ func (l *local) Mount(ctx context.Context, r Request) (Mounted, error) {
 	if _, given := l.given.Load(r.Dir); given {
 		return m, nil
 	}
-	if err := own(path, r.Pod, false); err != nil {
+	if err := fsgroup.Own(path, r.Pod, false); err != nil {
 		return Mounted{}, err
 	}
 	if path == r.Dir {

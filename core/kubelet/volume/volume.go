@@ -31,6 +31,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/podidentity"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+	"github.com/wasmplane/wasmplane/core/kubelet/volume/subpath"
 )
 
 // Request for one volume of one pod.
@@ -513,7 +514,7 @@ func (m *Manager) mount(p *corev1.Pod, c *corev1.Container, index int, vm *corev
 		return mnt, nil
 	}
 	target := filepath.Join(m.podDir(p.UID), "volume-subpaths", vm.Name, c.Name, fmt.Sprint(index))
-	if err := bindSubPath(vol.Path, sub, target, !vol.ReadOnly); err != nil {
+	if err := subpath.Bind(vol.Path, sub, target, !vol.ReadOnly); err != nil {
 		return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", vm.Name, c.Name, err)
 	}
 	mnt.HostPath = target
@@ -577,7 +578,7 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 
 func (m *Manager) takeDown(ctx context.Context, uid types.UID) error {
 	dir := m.podDir(uid)
-	if err := unmountSubPaths(filepath.Join(dir, "volume-subpaths")); err != nil {
+	if err := subpath.Unmount(filepath.Join(dir, "volume-subpaths")); err != nil {
 		return err
 	}
 	kinds, err := list(filepath.Join(dir, "volumes"))

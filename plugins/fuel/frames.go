@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/wasmplane/wasmplane/plugins/fuel/callgraph"
+	"github.com/wasmplane/wasmplane/plugins/fuel/survey"
 	"github.com/wasmplane/wasmplane/plugins/fuel/wasm"
 )
 
@@ -41,7 +42,7 @@ func (m *module) measureFrames() error {
 			}
 		}
 		t := &m.types[m.funcTypes[i]]
-		found, err := m.survey(b, t, func(op byte, index uint32) {
+		found, err := survey.Body(b, len(t.results), maxLocals, signatures{m}, func(op byte, index uint32) {
 			switch d := int(index) - int(m.imported); {
 			case op == wasm.OpCallIndirect, op == wasm.OpCall && d < 0 && m.opts.Shared:
 				add(indirect)
@@ -54,14 +55,14 @@ func (m *module) measureFrames() error {
 		if err != nil {
 			return err
 		}
-		m.loops[i] = found.loops
-		one := found.compileCost(t.params, len(m.mutable))
+		m.loops[i] = found.Loops
+		one := found.CompileCost(t.params, len(m.mutable))
 		cost += one
 		if err := m.affordable(uint32(i), &found, one, cost); err != nil {
 			return err
 		}
-		if found.weight > 0 && found.weight <= leafWeight && !m.opts.Shared { // its globals have to be renumbered
-			m.leaves[i] = found.weight
+		if found.Weight > 0 && found.Weight <= leafWeight && found.Locals <= leafLocals && !m.opts.Shared { // its globals have to be renumbered
+			m.leaves[i] = found.Weight
 		}
 		size[i] = frameBase + int64(len(b))/frameBodyPart + 8*int64(m.types[m.funcTypes[i]].params) + localBytes(b)
 	}
@@ -96,10 +97,10 @@ func (m *module) measureFrames() error {
 
 // affordable refuses a function that the compiler would be busy with for too long, or that
 // makes the module one.
-func (m *module) affordable(i uint32, f *facts, one, all uint64) error {
-	if f.table > maxTargets {
+func (m *module) affordable(i uint32, f *survey.Facts, one, all uint64) error {
+	if f.Table > maxTargets {
 		return wasm.OverLimit("targets of a br_table",
-			"%d targets of a br_table in function %d: at most %d are allowed", f.table, m.imported+i, maxTargets)
+			"%d targets of a br_table in function %d: at most %d are allowed", f.Table, m.imported+i, maxTargets)
 	}
 	limit, spent := m.opts.FunctionCost, one
 	if one <= limit {
@@ -109,7 +110,30 @@ func (m *module) affordable(i uint32, f *facts, one, all uint64) error {
 		return nil
 	}
 	return fmt.Errorf("function %d is too expensive to compile (estimated %d, at most %d): it has %d blocks and targets, nested %d deep, %d locals, %d calls, branches with %d values, and the module has %d mutable globals",
-		m.imported+i, spent, limit, f.blocks, f.depth, f.locals, f.calls, f.values, len(m.mutable))
+		m.imported+i, spent, limit, f.Blocks, f.Depth, f.Locals, f.Calls, f.Values, len(m.mutable))
+}
+
+// signatures are the module's types, for survey.
+type signatures struct{ m *module }
+
+func (t signatures) Block(blockType int64) (params, results uint64) {
+	switch {
+	case blockType >= 0 && blockType < int64(len(t.m.types)):
+		return uint64(t.m.types[blockType].params), uint64(len(t.m.types[blockType].results))
+	case blockType == -64: // empty
+		return 0, 0
+	}
+	return 0, 1
+}
+
+// Function is 0 for imports: the host's have few.
+func (t signatures) Function(index uint32) uint64 {
+	d := int64(index) - int64(t.m.imported)
+	if d < 0 || d >= int64(len(t.m.funcTypes)) {
+		return 0
+	}
+	params, results := t.Block(int64(t.m.funcTypes[d]))
+	return params + results
 }
 
 // localBytes is what the declared locals of a body take.

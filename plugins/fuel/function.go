@@ -160,7 +160,7 @@ func (s *scanner) checkBefore(at int, limit int64) {
 func (s *scanner) scan(body []byte, params int, held bool) error {
 	s.reset(body)
 	r := &s.r
-	locals := skipLocals(r)
+	locals := r.Locals(maxLocals)
 	s.bodyFrom = r.Pos
 	s.held, s.counter = held, uint32(params)+locals
 	s.run = 0

@@ -170,7 +170,7 @@ var mayImport = map[string]string{
 	"plugins/policies/gatekeeper/gate":         "core/admission core/admission/matching core/object plugins/apiobject plugins/manifest plugins/point plugins/point/admission plugins/policies/... plugins/rights",
 
 	"plugins/leb128":                     "",
-	"plugins/fuel/...":                   "plugins/fuel/callgraph plugins/fuel/linetable plugins/fuel/wasm",
+	"plugins/fuel/...":                   "plugins/fuel/callgraph plugins/fuel/linetable plugins/fuel/survey plugins/fuel/wasm",
 	"plugins/fuel/wasm":                  "plugins/leb128",
 	"plugins/rights":                     "core/attempts plugins/abi plugins/manifest",
 	"plugins/declared":                   "core/accessgraph plugins/abi plugins/manifest",

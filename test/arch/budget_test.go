@@ -12,7 +12,7 @@ import (
 
 // budget is how many lines of Go a package may have, without tests and what is
 // generated. A larger one has a second subject, which wants a package of its own.
-const budget = 2450
+const budget = 2420
 
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 

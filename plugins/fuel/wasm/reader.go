@@ -94,6 +94,19 @@ func (r *Reader) advance(n int, err error) {
 	}
 }
 
+// Locals reads the declarations that a body begins with, and says how many locals there are: most of them at most.
+func (r *Reader) Locals(most uint32) uint32 {
+	var sum uint64
+	for groups := r.U32(); groups > 0 && r.Err == nil; groups-- {
+		sum += uint64(r.U32())
+		r.Byte()
+	}
+	if sum > uint64(most) && r.Err == nil {
+		r.Err = TooMany(sum, "locals in one function", int(most))
+	}
+	return uint32(sum)
+}
+
 // Name reads a text with its length.
 func (r *Reader) Name() string { return string(r.Bytes(r.U32())) }
 

@@ -123,6 +123,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // maxBuffered bounds what a handler may write ahead of its reader.
 const maxBuffered = 1 << 20
 
+// keptBuffer is what an answer that has been read keeps for what follows. Most are watches, which begin with all objects and go on with
+// nothing for hours; a node has 150 of them.
+const keptBuffer = 4 << 10
+
 // response is the http.ResponseWriter of the handler and the body of the client.
 type response struct {
 	header  http.Header
@@ -206,6 +210,9 @@ func (r *response) Read(p []byte) (int, error) {
 	switch {
 	case r.buf.Len() > 0:
 		n, err := r.buf.Read(p)
+		if r.buf.Len() == 0 && r.buf.Cap() > keptBuffer {
+			r.buf = bytes.Buffer{}
+		}
 		r.cond.Broadcast()
 		return n, err
 	case r.aborted:

@@ -88,7 +88,9 @@ func List(of Props, description string) Props {
 
 // Map has values of one schema under names that somebody chooses.
 func Map(of Props, description string) Props {
-	return Props{Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &of}, Description: description}
+	return Props{
+		Type: "object", Description: description, AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &of},
+	}
 }
 
 // Object has fields of these schemas; others are dropped.

@@ -38,7 +38,10 @@ func TestADefinitionIsValid(t *testing.T) {
 	if v := d.Spec.Versions; len(v) != 2 || !v[0].Storage || v[1].Storage || v[1].Name != "v1" || !v[1].Served {
 		t.Errorf("versions %+v", v)
 	}
-	if n := d.Spec.Names; d.Name != "boxes.example.com" || n.Singular != "box" || n.ListKind != "BoxList" || d.Spec.Scope != apiextensionsv1.ClusterScoped {
-		t.Errorf("%s: names %+v, scope %s", d.Name, n, d.Spec.Scope)
+	if n := d.Spec.Names; d.Name != "boxes.example.com" || n.Singular != "box" || n.ListKind != "BoxList" {
+		t.Errorf("%s: names %+v", d.Name, n)
+	}
+	if d.Spec.Scope != apiextensionsv1.ClusterScoped {
+		t.Errorf("its scope is %s", d.Spec.Scope)
 	}
 }

@@ -216,7 +216,8 @@ type props = definition.Props
 func reference(d string, optional bool) props {
 	kinds := definition.OneOf(definition.Text("ConfigMap or Secret, of this namespace."), "ConfigMap", "Secret")
 	p := definition.Object(d, map[string]props{
-		"kind": kinds, "name": definition.Bounded(definition.Text("Its name."), 253), "key": definition.Bounded(definition.Text("The key in it."), 253),
+		"kind": kinds, "name": definition.Bounded(definition.Text("Its name."), 253),
+		"key": definition.Bounded(definition.Text("The key in it."), 253),
 	})
 	p.Required = []string{"kind", "name"}
 	if optional {
@@ -235,7 +236,8 @@ func specSchema() props {
 	digest := definition.Text("The digest of the archive, sha256:...; another one is not installed.")
 	digest.Pattern = "^sha256:[0-9a-f]{64}$"
 	retries := props{Type: "integer", Description: "How often a failed install or upgrade is tried again, with growing pauses, before a change is waited for (5).", Minimum: &least, Maximum: &retriesMost}
-	still := func(p props) props { // fields that name the release
+	still := func(p props, most int64) props { // fields that name the release
+		p = definition.Bounded(p, most)
 		p.XValidations = apiextensionsv1.ValidationRules{{
 			Rule: "self == oldSelf", Message: "it names the release and cannot change: make another HelmChart",
 		}}
@@ -258,8 +260,8 @@ func specSchema() props {
 				Type: "object", Description: "A Secret of this namespace with username and password for the source, and ca.crt where it has an authority of its own.",
 				Required: []string{"name"}, Properties: map[string]props{"name": definition.Bounded(definition.Text("Its name."), 253)},
 			},
-			"releaseName":        still(definition.Bounded(definition.Text("The release's name; the object's where it is empty."), releaseNameLimit)),
-			"targetNamespace":    still(definition.Bounded(definition.Text("The release's namespace; the object's where it is empty."), 63)),
+			"releaseName":        still(definition.Text("The release's name; the object's where it is empty."), releaseNameLimit),
+			"targetNamespace":    still(definition.Text("The release's namespace; the object's where it is empty."), 63),
 			"createNamespace":    definition.Flag("Whether targetNamespace is made where it is missing. It stays when the chart is uninstalled."),
 			"skipCRDs":           definition.Flag("Whether the definitions in the chart's folder crds are left out. Those that exist are never changed, and none is deleted."),
 			"values":             values,

@@ -444,7 +444,8 @@ func TestBaseSpecOfModules(t *testing.T) {
 		t.Errorf("containerd is not told of it (%v):\n%s", err, data)
 	}
 	cfg.Facts.CgroupV2 = true
-	if data, err = cfg.render("/data/bin/x"); err != nil || cfg.baseSpecFile() != "" || !strings.Contains(string(data), `base_runtime_spec = ""`) {
+	data, err = cfg.render("/data/bin/x")
+	if err != nil || cfg.baseSpecFile() != "" || !strings.Contains(string(data), `base_runtime_spec = ""`) {
 		t.Errorf("on a machine with cgroups of version 2 (%v):\n%s", err, data)
 	}
 }

@@ -58,8 +58,9 @@ func (t *Template) Definition() *apiextensionsv1.CustomResourceDefinition {
 	column := func(name, kind, path, description string) definition.Column {
 		return definition.Column{Name: name, Type: kind, JSONPath: path, Description: description}
 	}
+	resource := strings.ToLower(t.Kind)
 	return definition.New(definition.Kind{
-		Resource: schema.GroupVersionResource{Group: ConstraintGroup, Version: ConstraintVersion, Resource: strings.ToLower(t.Kind)}, Kind: t.Kind,
+		Resource: schema.GroupVersionResource{Group: ConstraintGroup, Version: ConstraintVersion, Resource: resource}, Kind: t.Kind,
 		ShortNames: t.shortNames, Categories: []string{"constraint", "constraints"}, Spec: spec, Status: definition.Open("What became of it."),
 		Columns: []definition.Column{
 			column("enforcement-action", "string", ".spec.enforcementAction", "What its decisions do."),

@@ -137,7 +137,9 @@ func defined(r schema.GroupVersionResource, kind string, scope apiextensionsv1.R
 	return definition.New(openKind(r, kind, scope, text, columns...))
 }
 
-func openKind(r schema.GroupVersionResource, kind string, scope apiextensionsv1.ResourceScope, text string, columns ...definition.Column) definition.Kind {
+func openKind(r schema.GroupVersionResource, kind string, scope apiextensionsv1.ResourceScope, text string,
+	columns ...definition.Column,
+) definition.Kind {
 	return definition.Kind{
 		Resource: r, Kind: kind, Scope: scope, Categories: []string{"policies"}, Description: text, Columns: columns,
 		Spec: definition.Open("The policy."), Status: definition.Open("What became of it."),

@@ -76,7 +76,9 @@ func allowed(field string, kinds []schema.GroupKind, verbs ...string) (out []rig
 // that their reader can name it.
 func mutationDefinitions() (out []*apiextensionsv1.CustomResourceDefinition) {
 	ready := column("ready", `.status.conditions[?(@.type=="Ready")].status`, "Whether it is in force.")
-	add := func(r schema.GroupVersionResource, kind, text string, versions []string, spec map[string]definition.Props, columns ...definition.Column) {
+	add := func(r schema.GroupVersionResource, kind, text string, versions []string, spec map[string]definition.Props,
+		columns ...definition.Column,
+	) {
 		k := openKind(r, kind, apiextensionsv1.ClusterScoped, text, append(columns, ready)...)
 		k.Categories = append(k.Categories, "gatekeeper")
 		k.Spec.Properties, k.Older = spec, versions[1:]

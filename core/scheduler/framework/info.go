@@ -69,20 +69,40 @@ func asksBySpec(p *corev1.Pod) bool {
 func resizesAsAWhole(p *corev1.Pod) bool { return p.Spec.Resources != nil && len(p.Spec.Overhead) == 0 }
 
 func withoutTerms(p *corev1.Pod) *PodInfo {
-	info := &PodInfo{
-		Pod: p,
-		// A resize that is under way counts with the larger of old and new.
-		Requests: NewResources(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{
-			UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: resizesAsAWhole(p),
-		})),
-		NonZero: NewResources(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{
-			UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: resizesAsAWhole(p),
-			NonMissingContainerRequests: defaultRequests,
-		})),
-	}
+	info := &PodInfo{Pod: p}
+	info.Requests, info.NonZero = requestsOf(p)
 	info.Requests.Pods, info.NonZero.Pods = 1, 1
 	info.Ports = hostPorts(p)
 	return info
+}
+
+// requestsOf is what a pod asks for, and what scores assume of it. A resize that is under way counts with the larger of old
+// and new; of a pod that has not run, upstream's sum would count the spec three times to find that out.
+func requestsOf(p *corev1.Pod) (requests, nonZero Resources) {
+	bySpec := asksBySpec(p) && !resourcehelper.IsPodResizeInfeasible(p)
+	how := resourcehelper.PodResourcesOptions{
+		UseStatusResources: !bySpec, InPlacePodLevelResourcesVerticalScalingEnabled: resizesAsAWhole(p),
+	}
+	requests = NewResources(resourcehelper.PodRequests(p, how))
+	if bySpec && asksForCPUAndMemory(p.Spec.Containers) && asksForCPUAndMemory(p.Spec.InitContainers) {
+		nonZero = requests
+		nonZero.Scalar = maps.Clone(requests.Scalar)
+		return requests, nonZero
+	}
+	how.NonMissingContainerRequests = defaultRequests
+	return requests, NewResources(resourcehelper.PodRequests(p, how))
+}
+
+// asksForCPUAndMemory says whether there is nothing that scores would have to assume.
+func asksForCPUAndMemory(containers []corev1.Container) bool {
+	for i := range containers {
+		for name := range defaultRequests {
+			if _, ok := containers[i].Resources.Requests[name]; !ok {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func hostPorts(p *corev1.Pod) []HostPort {

@@ -73,7 +73,8 @@ func TestPoolStatusRequestsAreUpstreams(t *testing.T) {
 	if len(served) != 1 || len(c.InVersion(schema.GroupVersion{Group: gv.Group, Version: "v1"})) != 5 {
 		t.Fatalf("%d resources in %s", len(served), gv)
 	}
-	story := rowStory{t: t, c: c, r: served[0], version: gv.Version, upstream: upstreamStorage(t)[served[0].GroupResource.WithVersion(gv.Version)]}
+	upstream := upstreamStorage(t)[served[0].GroupResource.WithVersion(gv.Version)]
+	story := rowStory{t: t, c: c, r: served[0], version: gv.Version, upstream: upstream}
 	story.run()
 }
 

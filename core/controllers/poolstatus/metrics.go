@@ -26,7 +26,8 @@ var (
 )
 
 func counter(name, help string) *metrics.CounterVec {
-	return metrics.NewCounterVec(&metrics.CounterOpts{Subsystem: subsystem, Name: name, StabilityLevel: metrics.ALPHA, Help: help}, []string{label})
+	opts := metrics.CounterOpts{Subsystem: subsystem, Name: name, StabilityLevel: metrics.ALPHA, Help: help}
+	return metrics.NewCounterVec(&opts, []string{label})
 }
 
 var register = sync.OnceFunc(func() { legacyregistry.MustRegister(processed, failures, duration) })

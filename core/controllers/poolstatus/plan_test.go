@@ -186,7 +186,8 @@ func part(name, of, memory string) resourcev1.Device {
 }
 
 func counted(s *resourcev1.ResourceSlice, memory string) *resourcev1.ResourceSlice {
-	s.Spec.SharedCounters = []resourcev1.CounterSet{{Name: "card", Counters: map[string]resourcev1.Counter{"memory": {Value: quantity(memory)}}}}
+	has := map[string]resourcev1.Counter{"memory": {Value: quantity(memory)}}
+	s.Spec.SharedCounters = []resourcev1.CounterSet{{Name: "card", Counters: has}}
 	return s
 }
 
@@ -198,9 +199,13 @@ func grouped(by string, s *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
 // TestPartitionsAreCounted: each kind against what those in use leave, and what makes that impossible is named.
 func TestPartitionsAreCounted(t *testing.T) {
 	const profile = driver + "/profile"
-	parts := []resourcev1.Device{part("full", "full", "8Gi"), part("h0", "half", "4Gi"), part("h1", "half", "4096Mi"), part("q", "quarter", "2Gi")}
+	parts := []resourcev1.Device{
+		part("full", "full", "8Gi"), part("h0", "half", "4Gi"), part("h1", "half", "4096Mi"), part("q", "quarter", "2Gi"),
+	}
 	own := grouped("gpu.example.com/shape", slice("t", "a", 1, 2, part("other", "", "1Gi")))
-	own.Spec.Devices[0].Attributes = map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"gpu.example.com/shape": {StringValue: new("flat")}}
+	own.Spec.Devices[0].Attributes = map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+		"gpu.example.com/shape": {StringValue: new("flat")},
+	}
 	var many []resourcev1.Device
 	for i := range maxItems + 1 {
 		many = append(many, part(fmt.Sprint(i), fmt.Sprint("kind", i), "1"))
@@ -241,7 +246,9 @@ func TestPartitionsAreCounted(t *testing.T) {
 			flaw: `PartitionTypeMissing: device "mystery" in pool gpu.example.com/a does not carry partition type attribute "gpu.example.com/profile"`,
 		},
 		"two costs": {
-			ask: profile, slices: []*resourcev1.ResourceSlice{counted(slice("s", "a", 1, 1, part("x", "half", "4Gi"), part("y", "half", "3Gi")), "8Gi")},
+			ask: profile, slices: []*resourcev1.ResourceSlice{
+				counted(slice("s", "a", 1, 1, part("x", "half", "4Gi"), part("y", "half", "3Gi")), "8Gi"),
+			},
 			flaw: `PartitionCostMismatch: devices of partition type "half" in pool gpu.example.com/a consume different counters`,
 		},
 		"no counters": {
@@ -280,7 +287,9 @@ func TestSharedDevicesAreSummedUp(t *testing.T) {
 	shared := func(name string) resourcev1.Device {
 		return resourcev1.Device{
 			Name: name, AllowMultipleAllocations: new(true),
-			Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: quantity("8Gi")}, "slots": {Value: quantity("100000000000000000000")}},
+			Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
+				"memory": {Value: quantity("8Gi")}, "slots": {Value: quantity("100000000000000000000")},
+			},
 		}
 	}
 	s := slice("s", "a", 1, 1, shared("0"), shared("1"), plain("2")[0])
@@ -323,7 +332,8 @@ func TestAnswersHold(t *testing.T) {
 				}
 				devices = append(devices, d)
 			}
-			s := slice(fmt.Sprint("s", i), rapid.SampledFrom(pools).Draw(t, "pool"), int64(number("generation", 2)), int64(1+number("count", 2)), devices...)
+			pool := rapid.SampledFrom(pools).Draw(t, "pool")
+			s := slice(fmt.Sprint("s", i), pool, int64(number("generation", 2)), int64(1+number("count", 2)), devices...)
 			if rapid.Bool().Draw(t, "on a node") {
 				s = on("n", s)
 			}

@@ -105,7 +105,8 @@ func (c *Controller) published(obj metav1.Object) {
 	if !ok {
 		return
 	}
-	all, _ := controllers.Indexed[*resourcev1alpha3.ResourcePoolStatusRequest](c.pending, waiting, slice.Spec.Driver) // fails only without the index
+	// It fails only without the index.
+	all, _ := controllers.Indexed[*resourcev1alpha3.ResourcePoolStatusRequest](c.pending, waiting, slice.Spec.Driver)
 	for _, r := range all {
 		c.loop.Add(cache.MetaObjectToName(r))
 	}

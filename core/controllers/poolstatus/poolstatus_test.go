@@ -203,7 +203,8 @@ func TestRequestsGoInTheirTime(t *testing.T) {
 			}
 		}
 		for _, a := range w.Client.Actions() {
-			if d, ok := a.(clienttesting.DeleteActionImpl); ok && (d.DeleteOptions.Preconditions == nil || d.DeleteOptions.Preconditions.UID == nil) {
+			d, ok := a.(clienttesting.DeleteActionImpl)
+			if ok && (d.DeleteOptions.Preconditions == nil || d.DeleteOptions.Preconditions.UID == nil) {
 				t.Errorf("%s is deleted by its name alone", d.Name)
 			}
 		}

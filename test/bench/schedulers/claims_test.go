@@ -115,8 +115,8 @@ func (u *runner) allocate(ctx context.Context, o op) error {
 }
 
 // allocate a claim on a random node that has what it wants.
-func allocate(ctx context.Context, c *resourcev1.ResourceClaim, nodes []corev1.Node, local map[string][]*resourcev1.ResourceSlice, known classes,
-	taken structured.AllocatedState, compiled *cel.Cache,
+func allocate(ctx context.Context, c *resourcev1.ResourceClaim, nodes []corev1.Node, local map[string][]*resourcev1.ResourceSlice,
+	known classes, taken structured.AllocatedState, compiled *cel.Cache,
 ) error {
 	for _, n := range rand.Perm(len(nodes)) {
 		offers := local[nodes[n].Name]

@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/wasmplane/wasmplane/core/api/decodedsize"
 	"github.com/wasmplane/wasmplane/core/apiserver/body"
 )
 
@@ -17,21 +17,20 @@ const bodyWait = 30 * time.Second
 
 // fetch reads the body before the request asks for a seat: no seat is held over
 // what the client does. What comes too slowly is given up.
-func (s *Server) fetch(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (done func(), err error) {
-	done = func() {}
+func (s *Server) fetch(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, account *body.Account) error {
 	if req.ContentLength == 0 || req.Body == nil || longRunning(info) || s.longMount(info) ||
 		req.Context().Value(http.ServerContextKey) == nil {
-		return done, nil // nothing to wait for, or a stream, or a caller within the process
+		return nil // nothing to wait for, or a stream, or a caller within the process
 	}
 	if s.cfg.Aggregator == nil {
 		if err := body.CheckLength(req); err != nil {
-			return done, err
+			return err
 		}
 	}
-	if done, err = s.bodies.Take(who, body.Need(req)); err != nil {
-		return done, err
+	if err := account.Need(decodedsize.Sent, body.Need(req)); err != nil {
+		return err
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(
 		s.cfg.Now().Add(min(bodyWait, s.cfg.RequestTimeout))) // what cannot have one is within the process
-	return done, body.Fetch(req)
+	return body.Fetch(req)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/decodedsize"
 	"github.com/wasmplane/wasmplane/core/api/envelope"
 	"github.com/wasmplane/wasmplane/core/api/requestoptions"
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
@@ -258,8 +260,24 @@ func (c *call) get() error {
 	if err != nil {
 		return err
 	}
+	if err := c.needObjects(f, slices.Values([]*object.Object{o})); err != nil {
+		return err
+	}
 	c.s.answers.Object(c.w, c.req, f, http.StatusOK, c.reg, o)
 	return nil
+}
+
+// needObjects asks for what it takes to answer objects, of which the large ones count: those that are stored otherwise than they are answered
+// are decoded, one after the other.
+func (c *call) needObjects(f answer.Format, objects iter.Seq[*object.Object]) error {
+	const large = 16 << 10
+	most := int64(0)
+	for o := range objects {
+		if n := o.PackedSize(); n > large && (!f.Convert.Empty() || o.Packed(f.MediaType) == nil) {
+			most = max(most, decodedsize.OfObject(o))
+		}
+	}
+	return decodedsize.Need(c.req.Context(), decodedsize.Current, most)
 }
 
 // listOptions are those of lists, watches and deletecollections.
@@ -293,6 +311,15 @@ func (c *call) list() error {
 	}
 	l, err := c.reg.List(c.req.Context(), c.request(), options)
 	if err != nil {
+		return err
+	}
+	if err := c.needObjects(f, func(yield func(*object.Object) bool) {
+		for _, item := range l.Items {
+			if !yield(item.Object) {
+				return
+			}
+		}
+	}); err != nil {
 		return err
 	}
 	c.s.answers.List(c.w, c.req, f, c.reg, c.info.APIVersion, l)

@@ -26,12 +26,17 @@ import (
 
 func ask(t *testing.T, s *apiservertest.Server, who, method, path, body string) int {
 	t.Helper()
+	return askAs(t, s, who, method, path, "application/json", body)
+}
+
+func askAs(t *testing.T, s *apiservertest.Server, who, method, path, mediaType, body string) int {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+who)
-	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Content-Type", mediaType)
 	response, err := httpClient(t, s).Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +70,7 @@ func TestNoSeatIsHeldOverABodyThatNeverComes(t *testing.T) {
 func TestBodiesOfOneUserAreBounded(t *testing.T) {
 	s := apiservertest.Start(t, apiservertest.Options{})
 	waiting := 0
-	for range 25 { // of 64 MiB; a body of unknown length counts as 3
+	for range 50 { // of 128 MiB; a body of unknown length counts as 3
 		conn := dialRaw(t, s)
 		if _, err := fmt.Fprintf(conn, "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer slow\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"); err != nil {
 			t.Fatal(err)
@@ -78,8 +83,8 @@ func TestBodiesOfOneUserAreBounded(t *testing.T) {
 			t.Fatalf("%q, %v", line, err)
 		}
 	}
-	if waiting != 21 {
-		t.Errorf("%d bodies of one user were waited for, want 21", waiting)
+	if waiting != 42 {
+		t.Errorf("%d bodies of one user were waited for, want 42", waiting)
 	}
 	if code := ask(t, s, "fast", http.MethodPost, "/api/v1/namespaces/default/configmaps", makeMap); code != http.StatusCreated {
 		t.Errorf("another user was answered %d", code)

@@ -171,7 +171,7 @@ type Server struct {
 	fairness      *fairness // nil = two plain limits
 	reads         limit
 	writes        limit
-	bodies        body.Budget
+	budget        body.Budget   // of what requests take in memory
 	asking        limit         // requests of which it is being found out whether they may be done
 	askers        counts        // of them, by share.Of
 	stalled       counts        // watches that stall, by share.Of

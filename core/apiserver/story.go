@@ -24,6 +24,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 
+	"github.com/wasmplane/wasmplane/core/api/decodedsize"
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/apiserver/share"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
@@ -102,9 +103,10 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	if !s.permitted(w, req, info, asker) {
 		return
 	}
-	done, err := s.fetch(w, req, info, asker)
-	defer done()
-	if err != nil {
+	account := s.budget.Open(asker)
+	defer account.Close()
+	req = req.WithContext(decodedsize.With(ctx, account))
+	if err := s.fetch(w, req, info, account); err != nil {
 		s.classify(w, req, info, asker)
 		s.answers.Fail(w, req, err)
 		return

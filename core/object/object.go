@@ -387,6 +387,16 @@ func (o *Object) Packed(mediaType string) []byte {
 	return o.source
 }
 
+// PackedSize is how many bytes the object is packed into; 0 = it is not packed.
+func (o *Object) PackedSize() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.packed {
+		return 0
+	}
+	return len(o.source)
+}
+
 // Holder is told when an object that it holds makes a form that takes memory.
 // It is called without the object's lock, maybe by several goroutines at once.
 type Holder interface {

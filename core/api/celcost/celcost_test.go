@@ -112,6 +112,11 @@ func TestDefinitionsAreBoundedBeforeTheyAreCompiled(t *testing.T) {
 	}{
 		"rules":       {properties(1001, one), "has 1001 rules"},
 		"patterns":    {properties(500, apiextensions.JSONSchemaProps{Type: "string", Pattern: "^((a{0,30}){0,30})*x{1,1000}$"}), "the patterns of the definition have a size of"},
+		"a long name": {schema{Properties: map[string]schema{strings.Repeat("n", MaxPath): {}}}, "the paths of the definition's fields are too long"},
+		"long names": {
+			schema{Properties: map[string]schema{strings.Repeat("n", MaxPath-100): properties(MaxPaths/MaxPath+100, schema{})}},
+			"the paths of the definition's fields are too long",
+		},
 		"in one list": {apiextensions.JSONSchemaProps{XValidations: rules(1001, apiextensions.ValidationRule{Rule: "true"})}, "has 1001 rules"},
 		"messages":    {apiextensions.JSONSchemaProps{XValidations: rules(501, apiextensions.ValidationRule{Rule: "true", MessageExpression: "'a'"})}, "has 1002 rules"},
 		"all of": {apiextensions.JSONSchemaProps{

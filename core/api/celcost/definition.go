@@ -29,6 +29,10 @@ const (
 	// kilobyte in four versions, and a third of a second of a processor for 10,000 in each write. Those of a MiB that people use have
 	// descriptions, and some 10,000.
 	MaxSchemas = 30_000
+	// MaxPath is how many bytes the path of one has, and MaxPaths those of all together, of their rules, enumerations and required names too: each
+	// error is told by its path, so that of 3,000 fields that are wrong below a name of 500 KB there were gigabytes.
+	MaxPath  = 16 << 10
+	MaxPaths = 64 << 20
 )
 
 // Strategy is what upstream has for CustomResourceDefinitions.
@@ -67,12 +71,12 @@ func checkDefinition(spec *apiextensions.CustomResourceDefinitionSpec) field.Err
 	w := &work{}
 	patterns, schemas := 0, 0
 	if spec.Validation != nil {
-		schemas += w.schema(spec.Validation.OpenAPIV3Schema, 1)
+		schemas += w.schema(spec.Validation.OpenAPIV3Schema, 1, 0)
 		patterns += patterncost.Of(spec.Validation.OpenAPIV3Schema).Total()
 	}
 	for i := range spec.Versions {
 		if v := &spec.Versions[i]; v.Schema != nil {
-			schemas += w.schema(v.Schema.OpenAPIV3Schema, 1)
+			schemas += w.schema(v.Schema.OpenAPIV3Schema, 1, 0)
 			patterns += patterncost.Of(v.Schema.OpenAPIV3Schema).Total()
 		}
 	}
@@ -81,6 +85,9 @@ func checkDefinition(spec *apiextensions.CustomResourceDefinitionSpec) field.Err
 	case schemas > MaxSchemas:
 		why = fmt.Sprintf("the definition has %d schemas in all its versions, those of fields, lists and maps counted, and at most %d may be in one "+
 			"definition; leave fields out of it by x-kubernetes-preserve-unknown-fields", schemas, MaxSchemas)
+	case w.paths > MaxPaths || w.longest > MaxPath:
+		why = fmt.Sprintf("the paths of the definition's fields are too long: one may have %d bytes, and all together %d; shorten the names of fields "+
+			"that have others in them", MaxPath, MaxPaths)
 	case patterns > patterncost.MaxSize || patterns < 0: // more than a number can be
 		why = fmt.Sprintf("the patterns of the definition have a size of %d, where {1,100} counts a hundred times, and all of one definition "+
 			"may have %d", patterns, patterncost.MaxSize)
@@ -102,11 +109,11 @@ func checkDefinition(spec *apiextensions.CustomResourceDefinitionSpec) field.Err
 }
 
 // work is what the rules of a definition cost to be compiled.
-type work struct{ rules, bytes, squares, types int }
+type work struct{ rules, bytes, squares, types, paths, longest int }
 
 // schema adds a schema with what is in it, which is compiled so many times, and answers
-// how many schemas that are.
-func (w *work) schema(s *apiextensions.JSONSchemaProps, times int) (schemas int) {
+// how many schemas that are. path is how long the names on the way to it are.
+func (w *work) schema(s *apiextensions.JSONSchemaProps, times, path int) (schemas int) {
 	if s == nil {
 		return 0
 	}
@@ -114,27 +121,31 @@ func (w *work) schema(s *apiextensions.JSONSchemaProps, times int) (schemas int)
 		times++
 	}
 	schemas = 1
-	for _, p := range s.Properties {
-		schemas += w.schema(&p, times)
+	const word = 16 // properties[], additionalProperties
+	path += word
+	w.longest = max(w.longest, path)
+	w.paths += path * (1 + len(s.XValidations) + len(s.Enum) + len(s.Required))
+	for name, p := range s.Properties {
+		schemas += w.schema(&p, times, path+len(name))
 	}
 	for i := range s.AllOf {
-		schemas += w.schema(&s.AllOf[i], times)
+		schemas += w.schema(&s.AllOf[i], times, path)
 	}
 	for i := range s.AnyOf {
-		schemas += w.schema(&s.AnyOf[i], times)
+		schemas += w.schema(&s.AnyOf[i], times, path)
 	}
 	for i := range s.OneOf {
-		schemas += w.schema(&s.OneOf[i], times)
+		schemas += w.schema(&s.OneOf[i], times, path)
 	}
-	schemas += w.schema(s.Not, times)
+	schemas += w.schema(s.Not, times, path)
 	if s.Items != nil {
-		schemas += w.schema(s.Items.Schema, times)
+		schemas += w.schema(s.Items.Schema, times, path)
 		for i := range s.Items.JSONSchemas {
-			schemas += w.schema(&s.Items.JSONSchemas[i], times)
+			schemas += w.schema(&s.Items.JSONSchemas[i], times, path)
 		}
 	}
 	if s.AdditionalProperties != nil {
-		schemas += w.schema(s.AdditionalProperties.Schema, times)
+		schemas += w.schema(s.AdditionalProperties.Schema, times, path)
 	}
 	if len(s.XValidations) > 0 {
 		w.compiled(s.XValidations, times, schemas)

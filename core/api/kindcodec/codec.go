@@ -308,6 +308,11 @@ func (c *Codec) Bound(data []byte, mediaType string) error {
 	return decodedsize.Check(c.goType, data, mediaType)
 }
 
+// Size implements decodedsize.Sizing.
+func (c *Codec) Size(data []byte, mediaType string) int64 {
+	return decodedsize.Size(c.goType, data, mediaType)
+}
+
 // BoundTree is Bound of a tree.
 func (c *Codec) BoundTree(tree map[string]any) error { return decodedsize.Of(c.goType).Tree(tree) }
 

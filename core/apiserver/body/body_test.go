@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/wasmplane/wasmplane/core/api/decodedsize"
 	"github.com/wasmplane/wasmplane/core/apiserver/body"
 	"github.com/wasmplane/wasmplane/core/object"
 )
@@ -102,37 +104,82 @@ func TestABodyIsFetchedOnce(t *testing.T) {
 	}
 }
 
-func TestBodiesShareABudget(t *testing.T) {
+// need opens an account and asks it for n bytes.
+func need(b *body.Budget, who user.Info, n int64) (*body.Account, error) {
+	a := b.Open(who)
+	return a, a.Need(decodedsize.Decoded, n)
+}
+
+func TestRequestsShareABudget(t *testing.T) {
 	var b body.Budget
-	const share = 64 << 20
 	ann, administrator := &user.DefaultInfo{Name: "ann"}, &user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}}
-	done, err := b.Take(ann, share)
+	anns, err := need(&b, ann, body.PerUser)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Take(ann, 1); !apierrors.IsTooManyRequests(err) {
+	if _, err := need(&b, ann, 1); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("more than a user's share: %v", err)
 	}
-	if _, err := b.Take(&user.DefaultInfo{Name: "system:serviceaccount:team:one"}, share); err != nil {
+	if _, err := need(&b, &user.DefaultInfo{Name: "system:serviceaccount:team:one"}, 100<<20); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Take(&user.DefaultInfo{Name: "system:serviceaccount:team:two"}, 1); !apierrors.IsTooManyRequests(err) {
+	if _, err := need(&b, &user.DefaultInfo{Name: "system:serviceaccount:team:two"}, 29<<20); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("more than the share of a namespace's accounts: %v", err)
 	}
-	for _, name := range []string{"b", "c", "d", "e", "f", "g"} {
-		if _, err := b.Take(&user.DefaultInfo{Name: name}, share); err != nil {
-			t.Errorf("the share of %s: %v", name, err)
-		}
-	}
-	if _, err := b.Take(&user.DefaultInfo{Name: "i"}, 1); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("more than there is for everybody: %v", err)
-	}
-	if _, err := b.Take(administrator, share); err != nil {
+	if _, err := need(&b, administrator, 2*body.Total); err != nil {
 		t.Errorf("an administrator: %v", err)
 	}
-	done()
-	if _, err := b.Take(ann, 1); !apierrors.IsTooManyRequests(err) {
+	anns.Close()
+	if _, err := need(&b, ann, 1); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("an administrator's bytes count for others: %v", err)
+	}
+}
+
+// However many users take all that they can get and give nothing back, others have what ordinary requests need.
+func TestWhoComesNextFindsRoom(t *testing.T) {
+	var b body.Budget
+	takes := func(name string, step int64) (all int64) {
+		for {
+			if _, err := need(&b, &user.DefaultInfo{Name: name}, step); err != nil {
+				return all
+			}
+			all += step
+		}
+	}
+	for i := range 40 {
+		if has := takes(fmt.Sprint("user", i), 1<<20); has < body.Little || has > body.PerUser {
+			t.Errorf("user %d has %d bytes", i, has)
+		}
+	}
+	if has := takes("late", 100<<10); has < body.Little-100<<10 {
+		t.Errorf("who comes next has %d bytes", has)
+	}
+}
+
+// An account counts the most that each part needed, and gives all of it back.
+func TestAnAccountGivesBackWhatItHas(t *testing.T) {
+	var b body.Budget
+	ann := &user.DefaultInfo{Name: "ann"}
+	b.Open(ann).Close() // it has nothing
+	first := b.Open(ann)
+	for _, n := range []int64{10 << 20, 60 << 20, 20 << 20, 60 << 20} { // a write that is tried again
+		if err := first.Need(decodedsize.Decoded, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := first.Need(decodedsize.Result, 68<<20); err != nil {
+		t.Errorf("another part, up to the bound: %v", err)
+	}
+	if err := first.Need(decodedsize.Current, 1); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("more than the bound: %v", err)
+	}
+	first.Close()
+	first.Close()
+	if err := first.Need(decodedsize.Decoded, 1); !apierrors.IsTimeout(err) {
+		t.Errorf("a request that is over: %v", err)
+	}
+	if _, err := need(&b, ann, body.PerUser); err != nil {
+		t.Errorf("what was given back: %v", err)
 	}
 }
 

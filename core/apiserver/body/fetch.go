@@ -6,19 +6,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"slices"
-	"sync"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apiserver/pkg/authentication/user"
-
-	"github.com/wasmplane/wasmplane/core/apiserver/share"
-)
-
-// Bounds of bodies that are on their way or wait for a seat with their request.
-const (
-	budgetBytes  = 512 << 20       // of everybody
-	budgetOfUser = budgetBytes / 8 // of one user, or of all accounts of a namespace
 )
 
 // fetched is a body that has come.
@@ -64,34 +51,4 @@ func readUpTo(body io.Reader, length int64) ([]byte, error) {
 		return nil, unread(err)
 	}
 	return b.Bytes(), nil
-}
-
-// Budget counts what bodies may take until their requests are answered.
-type Budget struct {
-	mu  sync.Mutex
-	all int64
-	of  map[string]int64 // by share.Of
-}
-
-// Take has a user have n bytes more, until done. Administrators always may.
-func (b *Budget) Take(who user.Info, n int64) (done func(), err error) {
-	name := share.Of(who)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) && (b.all+n > budgetBytes || b.of[name]+n > budgetOfUser) {
-		return func() {}, apierrors.NewTooManyRequests("too many bytes of requests are on their way; try again later", 1)
-	}
-	if b.of == nil {
-		b.of = map[string]int64{}
-	}
-	b.all += n
-	b.of[name] += n
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.all -= n
-		if b.of[name] -= n; b.of[name] == 0 {
-			delete(b.of, name)
-		}
-	}, nil
 }

@@ -27,6 +27,14 @@ type Codec struct{ GVK schema.GroupVersionKind }
 // Kind implements object.Codec.
 func (c Codec) Kind() schema.GroupVersionKind { return c.GVK }
 
+// Size implements decodedsize.Sizing.
+func (c Codec) Size(data []byte, mediaType string) int64 {
+	if t, ok := scheme.Scheme.AllKnownTypes()[c.GVK]; ok {
+		return decodedsize.Size(t, data, mediaType)
+	}
+	return decodedsize.TreeSize(data, mediaType)
+}
+
 // Decode implements object.Codec.
 func (c Codec) Decode(data []byte, mediaType string) (runtime.Object, error) {
 	o, _, err := c.DecodeStrict(data, mediaType, false)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/wasmplane/wasmplane/core/api/decodedsize"
 	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/ended"
@@ -29,6 +30,11 @@ import (
 func (b *Body) Owned(ctx context.Context, current *object.Object, next runtime.Object) (*object.Object, error) {
 	if err := ended.Check(ctx); err != nil {
 		return nil, err
+	}
+	if current != nil {
+		if err := decodedsize.Need(ctx, decodedsize.Current, decodedsize.OfObject(current)); err != nil {
+			return nil, err
+		}
 	}
 	if m, err := meta.Accessor(next); err == nil {
 		if current == nil {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/wasmplane/wasmplane/core/api/decodedsize"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/ended"
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
@@ -26,6 +27,9 @@ import (
 // Patch is the current object (nil: there is none) as the request's patch changes it.
 func (b *Body) Patch(ctx context.Context, current *object.Object) (*object.Object, error) {
 	if err := b.bound(); err != nil {
+		return nil, err
+	}
+	if err := b.needMerge(ctx, current); err != nil {
 		return nil, err
 	}
 	if b.IsApply() {
@@ -64,6 +68,9 @@ func (b *Body) patched(ctx context.Context, current *object.Object) (runtime.Obj
 		return nil, err
 	}
 	if err := ended.Check(ctx); err != nil {
+		return nil, err
+	}
+	if err := decodedsize.Need(ctx, decodedsize.Result, decodedsize.SizeBy(b.Codec, after, object.JSON)); err != nil {
 		return nil, err
 	}
 	o, fieldErrs, err := b.decodeStrict(after, object.JSON)
@@ -173,6 +180,34 @@ func (b *Body) bound() error {
 			return c.Bound(b.Data, object.JSON)
 		}
 	default: // an apply is looked at as a tree once more, and what comes of a JSON patch when it is decoded
+	}
+	return nil
+}
+
+// needPatch asks for what it takes to decode the patch.
+func (b *Body) needPatch(ctx context.Context) error {
+	mediaType := object.JSON
+	switch {
+	case b.PatchType == types.ApplyCBORPatchType:
+		mediaType = object.CBOR
+	case b.PatchType == types.ApplyYAMLPatchType && !json.Valid(b.Data):
+		mediaType = object.YAML
+	}
+	return decodedsize.Need(ctx, decodedsize.Decoded, decodedsize.TreeSize(b.Data, mediaType))
+}
+
+// needMerge asks for what it takes to decode the patch and current, and for what is made of the two where they are merged as trees. What comes
+// of the other patches is a text, whose size is known before it is decoded.
+func (b *Body) needMerge(ctx context.Context, current *object.Object) error {
+	if err := b.needPatch(ctx); err != nil || current == nil {
+		return err
+	}
+	size := decodedsize.OfObject(current)
+	if err := decodedsize.Need(ctx, decodedsize.Current, size); err != nil {
+		return err
+	}
+	if b.IsApply() || b.PatchType == types.StrategicMergePatchType {
+		return decodedsize.Need(ctx, decodedsize.Result, size+decodedsize.SizeBy(b.Codec, b.Data, object.JSON))
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"github.com/wasmplane/wasmplane/core/api/decodedsize"
 	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/api/strategic"
 	"github.com/wasmplane/wasmplane/core/object"
@@ -28,6 +29,9 @@ type Sent struct {
 
 // Decode decodes the request's body, checking fields as its options say.
 func (s Sent) Decode(ctx context.Context) (runtime.Object, error) {
+	if err := decodedsize.Need(ctx, decodedsize.Decoded, s.Kind.Size(s.Data, s.MediaType)); err != nil {
+		return nil, err
+	}
 	o, strict, err := s.Kind.DecodeStrict(s.Data, s.MediaType, s.checksFields())
 	if err != nil {
 		return nil, err
@@ -44,6 +48,9 @@ func (s Sent) Decode(ctx context.Context) (runtime.Object, error) {
 // Patch applies the request's patch, of whatever type, to now, and writes into the
 // managed fields of what it returns who changed what.
 func (s Sent) Patch(ctx context.Context, owners ownership.Upstream, now runtime.Object) (runtime.Object, error) {
+	if err := s.needPatch(ctx); err != nil {
+		return nil, err
+	}
 	if s.IsApply() {
 		return s.applyWith(ctx, owners, now, nil)
 	}
@@ -70,6 +77,9 @@ func (s Sent) Patch(ctx context.Context, owners ownership.Upstream, now runtime.
 		after, strict, err = s.patchJSON(before)
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := decodedsize.Need(ctx, decodedsize.Result, s.Kind.Size(after, object.JSON)); err != nil {
 		return nil, err
 	}
 	next, unknown, err := s.Kind.DecodeStrict(after, object.JSON, s.checksFields())

@@ -8,7 +8,8 @@
 // attempt. Unknown and duplicate fields are refused, told as warnings or ignored, as
 // the request's options say.
 //
-// A request that is over is refused between two of its steps.
+// A request that is over is refused between two of its steps. What it takes to decode its body or its patch, and the current object, is asked
+// for from the request's account before that is done (decodedsize.Need).
 //
 // It reads and writes no store, and asks neither strategy nor admission.
 package wanted
@@ -26,6 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/decodedsize"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/ended"
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
@@ -51,6 +53,9 @@ type Body struct {
 
 // Decode reads the request's body and fills in defaults.
 func (b *Body) Decode(ctx context.Context) (runtime.Object, error) {
+	if err := decodedsize.Need(ctx, decodedsize.Decoded, decodedsize.SizeBy(b.Codec, b.Data, b.MediaType)); err != nil {
+		return nil, err
+	}
 	o, strict, err := b.decodeStrict(b.Data, b.MediaType)
 	if err != nil {
 		return nil, err

@@ -48,6 +48,12 @@ func fuzzDefinition(tb testing.TB) *definition {
 	if err := yaml.UnmarshalStrict([]byte(fuzzed), crd); err != nil {
 		tb.Fatal(err)
 	}
+	return defined(tb, crd)
+}
+
+// defined is what a definition is served by.
+func defined(tb testing.TB, crd *apiextensionsv1.CustomResourceDefinition) *definition {
+	tb.Helper()
 	crd.Status.AcceptedNames = crd.Spec.Names
 	hooks, err := conversion.NewWebhooks(nil, dial.Operator(nil))
 	if err != nil {

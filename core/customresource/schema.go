@@ -126,13 +126,14 @@ func (v *customVersion) coerce(u *unstructured.Unstructured, o coercing) (unknow
 	return unknown, nil
 }
 
-// fill fills in the defaults of the version's schema. An object that would have too many of them stays as it is: validation refuses it.
+// fill fills in the defaults of the version's schema. An object that would have too many of them, or would take too long, stays as it is:
+// validation refuses it.
 func (v *customVersion) fill(u *unstructured.Unstructured) {
 	if u.GroupVersionKind() != v.codec.gvk {
 		return
 	}
 	s, err := v.structural()
-	if err != nil || s == nil || v.multiplies() && schemacheck.TooManyDefaults(u.Object, s) {
+	if err != nil || s == nil || v.tooMuch(u.Object, s) != "" {
 		return
 	}
 	defaulting.Default(u.Object, s)
@@ -151,6 +152,9 @@ func (v *customVersion) decode(data []byte, mediaType string, findUnknown bool) 
 	}
 	if err != nil {
 		return nil, nil, kindcodec.Refusal(v.codec.gvk, gvk, data, err)
+	}
+	if err := schemacheck.CheckPaths(u.Object); err != nil { // before those of unknown fields are listed
+		return nil, nil, err
 	}
 	unknown, err := v.coerce(u, coercing{unknown: findUnknown})
 	if err != nil {

@@ -185,16 +185,33 @@ func (j judged) ValidateUpdate(ctx context.Context, o, old runtime.Object) field
 	return j.ask(ctx, o, old)
 }
 
-// unfilled refuses an object that fill has left as it was.
+// unfilled refuses an object that fill has left as it was, and one of too long paths.
 func (v *customVersion) unfilled(o runtime.Object) field.ErrorList {
-	if !v.multiplies() {
-		return nil
+	if err := schemacheck.CheckPaths(contentOf(o)); err != nil { // of an apply, which is not decoded
+		return field.ErrorList{field.Forbidden(field.NewPath("spec"), err.Error())}
 	}
-	if s, err := v.structural(); err != nil || !schemacheck.TooManyDefaults(contentOf(o), s) {
+	s, err := v.structural()
+	if err != nil || s == nil {
 		return nil // without its schema nobody could decode the object
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf(
-		"the defaults of the schema would add too many values to the entries of lists and maps: the limit is %d", schemacheck.MaxDefaults))}
+	if why := v.tooMuch(contentOf(o), s); why != "" {
+		return field.ErrorList{field.Forbidden(field.NewPath("spec"), why)}
+	}
+	return nil
+}
+
+// tooMuch says why the defaults of an object are not filled in; "" = they are.
+func (v *customVersion) tooMuch(object map[string]any, s *structuralschema.Structural) string {
+	switch {
+	case schemacheck.TooManyVisits(object, s):
+		return fmt.Sprintf("the object has too many maps for the properties of its schema, all of which are looked at for each map: "+
+			"the limit is %d properties in all", schemacheck.MaxVisits)
+	case v.multiplies() && schemacheck.TooManyDefaults(object, s):
+		return fmt.Sprintf(
+			"the defaults of the schema would add too many values to the entries of lists and maps: the limits are %d values and %d bytes",
+			schemacheck.MaxDefaults, schemacheck.MaxDefaultBytes)
+	}
+	return ""
 }
 
 // unfinished says behind many errors that the object was not looked at further.

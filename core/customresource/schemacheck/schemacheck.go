@@ -5,7 +5,8 @@
 // Upstream's validator compares each error with all that were found before it, and does so again at each level of the
 // object. The time grows with the square of the errors: a list of a MiB whose entries have the wrong type kept a
 // processor busy for hours, long after its request was over. Here many errors are the end of it. Alternatives (anyOf) and
-// enumerations multiply with the values that are held against them, and so do defaults: what that comes to is counted.
+// enumerations multiply with the values that are held against them, and so do defaults, and the properties of a schema with the maps that
+// it is for: what that comes to is counted.
 //
 // What is not looked at is in an object that is refused anyway, or in a part of it that an update leaves as it was.
 package schemacheck
@@ -26,7 +27,8 @@ import (
 const MaxErrors = 250
 
 // MaxWork is how many values of an object are held against schemas: each counts once, once more for each schema of its
-// alternatives, and once for each 50 values of an enumeration. It is two to three seconds of a processor. An object as large as
+// alternatives, and once for each 50 values of an enumeration and each 8 properties or required names of its schema, which upstream looks at
+// whether the value has them or not. It is two to three seconds of a processor. An object as large as
 // one may be has 750,000 values.
 const MaxWork = 1_000_000
 
@@ -36,7 +38,7 @@ const perEntry = 200
 
 var errTooMuch = fmt.Errorf("the object has too many values for its schema: each counts once, once more for each schema in allOf, anyOf, "+
 	"oneOf and not that it is held against (%d times for entries of lists and maps in these), "+
-	"and once for each 50 values of an enumeration; the limit is %d", perEntry, MaxWork)
+	"and once for each 50 values of an enumeration and each 8 properties of a schema; the limit is %d", perEntry, MaxWork)
 
 // New is a validator of one schema, for any number of objects at a time.
 func New(schema *spec.Schema) validation.SchemaValidator { return validator{schema} }
@@ -71,7 +73,7 @@ type walk struct {
 
 // add counts the work at one place.
 func (w *walk) add(s *spec.Schema, value any, each int) {
-	if w.work += each + len(s.Enum)/50; w.work > MaxWork {
+	if w.work += each + len(s.Enum)/50 + (len(s.Properties)+len(s.Required))/8; w.work > MaxWork {
 		return
 	}
 	for _, list := range [][]spec.Schema{s.AllOf, s.AnyOf, s.OneOf} {

@@ -5,7 +5,9 @@ package schemacheck
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
@@ -213,6 +215,58 @@ func TestAlternativesAndEnumerationsAreCounted(t *testing.T) {
 	}
 }
 
+// TestPropertiesOfSchemasAreCounted: for each map upstream looks at all properties that the schema has for it, whether the map has them or not.
+func TestPropertiesOfSchemasAreCounted(t *testing.T) {
+	const properties = 1000
+	wide := spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, Properties: map[string]spec.Schema{}}}
+	structural := &structuralschema.Structural{Properties: map[string]structuralschema.Structural{}}
+	for i := range properties {
+		name := fmt.Sprint("p", i)
+		wide.Properties[name] = spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"string"}}}
+		structural.Properties[name] = structuralschema.Structural{}
+	}
+	for name, in := range map[string]struct {
+		schema     spec.Schema
+		structural structuralschema.Structural
+		put        func(v []any) any
+	}{
+		"in a list": {
+			spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"array"}, Items: &spec.SchemaOrArray{Schema: &wide}}},
+			structuralschema.Structural{Items: structural},
+			func(v []any) any { return v },
+		},
+		"in a map": {
+			spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, AdditionalProperties: &spec.SchemaOrBool{Allows: true, Schema: &wide}}},
+			structuralschema.Structural{AdditionalProperties: &structuralschema.StructuralOrBool{Structural: structural}},
+			func(v []any) any {
+				m := map[string]any{}
+				for i, v := range v {
+					m[fmt.Sprint(i)] = v
+				}
+				return m
+			},
+		},
+	} {
+		object := spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, Properties: map[string]spec.Schema{"spec": in.schema}}}
+		for n, much := range map[int]bool{1000: false, 2 * MaxWork * 8 / properties: true} {
+			entries := make([]any, n)
+			for i := range entries {
+				entries[i] = map[string]any{}
+			}
+			value := map[string]any{"spec": in.put(entries)}
+			if got := TooManyVisits(value, &structuralschema.Structural{Properties: map[string]structuralschema.Structural{"spec": in.structural}}); got != much {
+				t.Errorf("%s, %d maps: too many visits: %v", name, n, got)
+			}
+			began := time.Now()
+			errs := validation.ValidateCustomResource(nil, value, New(&object))
+			t.Logf("%s, %d maps: %s", name, n, time.Since(began))
+			if got := strings.Contains(fmt.Sprint(errs), "each 8 properties"); got != much {
+				t.Errorf("%s, %d maps: too much work: %v, %.300v", name, n, got, errs)
+			}
+		}
+	}
+}
+
 // TestDefaultsOfEntriesAreCounted: a default of 100 values in each of 100,000 entries would take gigabytes.
 func TestDefaultsOfEntriesAreCounted(t *testing.T) {
 	hundred := make([]any, 99)
@@ -238,6 +292,9 @@ func TestDefaultsOfEntriesAreCounted(t *testing.T) {
 		"a short list":        {in(object(hundred)), empty(1000), true, false},
 		"a map":               {values, map[string]any{"a": map[string]any{}}, true, false},
 		"a list in a default": {in(object(slices.Repeat([]any{hundred}, 100))), empty(30), true, true},
+		"a long text":         {in(object(strings.Repeat("x", 100_000))), empty(50), true, true},
+		"a long text, twice":  {in(object(strings.Repeat("x", 100_000))), empty(2), true, false},
+		"a long name":         {in(&structuralschema.Structural{Properties: map[string]structuralschema.Structural{strings.Repeat("x", 100_000): {Generic: structuralschema.Generic{Default: structuralschema.JSON{Object: ""}}}}}), empty(50), true, true},
 		"without defaults":    {in(&structuralschema.Structural{}), empty(3000), false, false},
 	} {
 		if got := Multiplies(c.schema); got != c.multiply {
@@ -267,14 +324,14 @@ func TestWhatIsCountedIsWhatDefaultsAdd(t *testing.T) {
 	count := func() int {
 		var a added
 		a.values(object)
-		return int(a)
+		return a.count
 	}
 	before := count()
 	var a added
 	a.walk(object, schema)
 	defaulting.Default(object, schema)
 	// Three nulls became values: they were counted before, too.
-	if got, want := int(a), count()-before+3; got != want || a == 0 {
+	if got, want := a.count, count()-before+3; got != want || got == 0 {
 		t.Errorf("%d are counted, %d were added", got, want)
 	}
 	if TooManyDefaults(object, schema) {

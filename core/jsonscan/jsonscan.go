@@ -76,6 +76,23 @@ func Deeper(data []byte, levels int) bool {
 	return false
 }
 
+// LongerName says whether a member of an object in data has a name of more than most bytes, as it is written.
+func LongerName(data []byte, most int) bool {
+	for i := 0; i < len(data); i++ {
+		if data[i] != '"' {
+			continue
+		}
+		begin := i
+		if i = closing(data, i); i-begin-1 <= most {
+			continue
+		}
+		if after := skipSpace(data, i+1); after < len(data) && data[after] == ':' {
+			return true
+		}
+	}
+	return false
+}
+
 // Commas is how many commas stand between values: one less than there are members or entries, for each object and list.
 func Commas(data []byte) (n int) {
 	for i := 0; i < len(data); i++ {

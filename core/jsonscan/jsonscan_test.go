@@ -77,6 +77,17 @@ func FuzzMember(f *testing.F) {
 	})
 }
 
+func TestLongerName(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"abcd":1}`: true, `{"abc":1}`: false, `{"a":"bcdef"}`: false, `{"a":["bcdef","ghijk"]}`: false, `{"a":{"bcde" : 1}}`: true,
+		`{"ab\"":1}`: true, `{"a":"\":bcdef"}`: false, `["abcdef`: false, `{"abcdef"`: false, ``: false,
+	} {
+		if got := LongerName([]byte(text), 3); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
+
 func TestLongestList(t *testing.T) {
 	for text, want := range map[string]int{
 		`{}`:                          0,

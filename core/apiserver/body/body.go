@@ -77,12 +77,19 @@ func tooLarge() error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", Max))
 }
 
-// CheckDepth refuses JSON that nests too deep. YAML and CBOR need no check of
+// maxName bounds how long a name in JSON is. What is wrong below it is told with the name, field by field; no API type has names of a
+// twentieth of this, nor maps with such keys.
+const maxName = 16 << 10
+
+// CheckDepth refuses JSON that nests too deep, or has too long names. YAML and CBOR need no check of
 // ours: their decoders bound depth, and what aliases may unfold to.
 func CheckDepth(data []byte, mediaType string) error {
 	if mediaType == object.JSON {
 		if jsonscan.Deeper(data, maxDepth) {
 			return apierrors.NewBadRequest(fmt.Sprintf("the body nests deeper than %d levels", maxDepth))
+		}
+		if jsonscan.LongerName(data, maxName) {
+			return apierrors.NewBadRequest(fmt.Sprintf("a name in the body is longer than %d bytes", maxName))
 		}
 	}
 	return nil

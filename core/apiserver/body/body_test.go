@@ -35,6 +35,19 @@ func TestDepthIsBounded(t *testing.T) {
 	}
 }
 
+// What is unknown below a name is told with the name, up to a hundred times.
+func TestNamesAreBounded(t *testing.T) {
+	for n, refused := range map[int]bool{16 << 10: false, 16<<10 + 1: true} {
+		name := string(bytes.Repeat([]byte("n"), n))
+		if err := body.CheckDepth([]byte(`{"a":[{"`+name+`":{"b":1}}]}`), object.JSON); apierrors.IsBadRequest(err) != refused {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+	if err := body.CheckDepth([]byte(`{"a":"`+string(bytes.Repeat([]byte("n"), 1<<20))+`"}`), object.JSON); err != nil {
+		t.Errorf("a long text: %v", err)
+	}
+}
+
 func TestProtobufDepthIsBounded(t *testing.T) {
 	nested := func(levels int) (data []byte) {
 		for range levels {

@@ -13,6 +13,7 @@ package reader
 import (
 	"log/slog"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/core/api"
@@ -43,6 +44,8 @@ type Reader struct {
 	res    *api.Resource
 	cached *watchcache.Resource // nil for virtual resources
 	decode watchcache.Decoder
+
+	views singleflight.Group // that are being made
 }
 
 // New makes a reader of what the cache holds of a resource; cached is nil for a

@@ -5,6 +5,7 @@ package reader
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,6 +29,40 @@ func (r *Reader) Convert(ctx context.Context, o *object.Object, version string) 
 	if o.Kind() == codec.Kind() {
 		return o, nil
 	}
+	if o.PackedSize() < worthKeeping {
+		return inVersion(o, codec)
+	}
+	if view := o.View(codec); view != nil {
+		return view, nil
+	}
+	// All who read the object at this moment wait for one of them: the watches of a change come here together.
+	view, err, _ := r.views.Do(fmt.Sprintf("%p %s", o, version), func() (any, error) {
+		if view := o.View(codec); view != nil {
+			return view, nil
+		}
+		view, err := inVersion(o, codec)
+		if err != nil {
+			return nil, err
+		}
+		return view, o.KeepView(r, codec, view)
+	})
+	if err != nil {
+		return nil, err
+	}
+	kept, ok := view.(*object.Object)
+	if !ok {
+		return nil, apierrors.NewInternalError(fmt.Errorf("a %T is no object", view))
+	}
+	return kept, nil
+}
+
+// worthKeeping is from how many bytes on an object of the store is kept in another version with it, in the bytes that clients in the process read.
+// Definitions of custom resources, which are stored in an old version, are converted schema by schema: one of 25,000 fields was converted and
+// encoded by each of its readers, half a dozen for each change. Small objects are converted sooner than kept.
+const worthKeeping = 16 << 10
+
+// inVersion is an object in another version.
+func inVersion(o *object.Object, codec object.Codec) (*object.Object, error) {
 	internal, err := Internal(o)
 	if err != nil {
 		return nil, err
@@ -36,7 +71,7 @@ func (r *Reader) Convert(ctx context.Context, o *object.Object, version string) 
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	return object.FromVersioned(codec, versioned), nil
+	return object.FromStored(codec, versioned, object.Protobuf), nil
 }
 
 // converted are custom resources in a version, converted together.

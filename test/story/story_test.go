@@ -48,6 +48,9 @@ func TestMain(m *testing.M) {
 		"race":         raceCreates,
 		"supervise":    serveUnit,
 		"inventory":    takeInventory,
+		"hostiles":     loadHostiles,
+		"attack":       attackServer,
+		"twins":        writeTwins,
 	})
 }
 

@@ -29,7 +29,7 @@ var programs = map[string]string{
 	"test/deps.sh test":     "dbus-daemon journalctl mkfs.ext4",
 	// Where they are missing the product says so, or does without.
 	"the product's user": "apparmor_parser criu kubectl modprobe mount.nfs systemctl systemd-analyze zig",
-	"the test itself":    "beside race server writers", // put on PATH by it
+	"the test itself":    "attack beside hostiles race server twins writers", // put on PATH by it
 }
 
 // elsewhere are folders whose programs are of other jobs of test/deps.sh, which make test does not do.

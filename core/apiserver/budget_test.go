@@ -47,8 +47,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A body of 120 KB is a pod of 16 MB. However many a user sends at one time, what they are decoded to is bounded; others have theirs, and all
-// of it is given back.
+// A body of 120 KB is a pod of 16 MB. However many a user sends at one time, what they are decoded to is bounded; others have theirs,
+// and all of it is given back.
 func TestWhatBodiesAreDecodedToIsBounded(t *testing.T) {
 	many := "[" + strings.Repeat("{},", 40_000) + "{}]"
 	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"x"},"spec":{"containers":` + many + `}}`

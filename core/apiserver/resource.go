@@ -267,8 +267,8 @@ func (c *call) get() error {
 	return nil
 }
 
-// needObjects asks for what it takes to answer objects, of which the large ones count: those that are stored otherwise than they are answered
-// are decoded, one after the other.
+// needObjects asks for what it takes to answer objects, of which the large ones count: those that are stored otherwise than they are
+// answered are decoded, one after the other.
 func (c *call) needObjects(f answer.Format, objects iter.Seq[*object.Object]) error {
 	const large = 16 << 10
 	most := int64(0)

@@ -73,8 +73,8 @@ func (a *attack) as(user string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(cfg)
 }
 
-// beside has fast write n ConfigMaps, one after the other, and prints how that went.
-func (a *attack) beside(what string, n int) error {
+// beside has fast write n ConfigMaps, one after the other, and prints how that went: whether one took longer than is slow, too.
+func (a *attack) beside(what string, n int, slow time.Duration) error {
 	fast, err := a.as("fast")
 	if err != nil {
 		return err
@@ -82,7 +82,8 @@ func (a *attack) beside(what string, n int) error {
 	refused, slowest := 0, time.Duration(0)
 	for range n {
 		began := time.Now()
-		_, err := fast.CoreV1().ConfigMaps("blue").Create(a.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "m"}}, metav1.CreateOptions{})
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "m"}}
+		_, err := fast.CoreV1().ConfigMaps("blue").Create(a.ctx, m, metav1.CreateOptions{})
 		switch {
 		case apierrors.IsTooManyRequests(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 			refused++
@@ -91,7 +92,7 @@ func (a *attack) beside(what string, n int) error {
 		}
 		slowest = max(slowest, time.Since(began))
 	}
-	fmt.Printf("%d writes beside %s: %d refused, slow: %t (%s)\n", n, what, refused, slowest > 15*time.Second, slowest.Round(time.Millisecond))
+	fmt.Printf("%d writes beside %s: %d refused, slow: %t (%s)\n", n, what, refused, slowest > slow, slowest.Round(time.Millisecond))
 	return nil
 }
 
@@ -141,7 +142,7 @@ func (a *attack) seats() error {
 	if err := open(heads/2, head+"Authorization: Bearer nobodys-token\r\n\r\n"); err != nil {
 		return err
 	}
-	if err := a.beside("bodies that never come", 30); err != nil {
+	if err := a.beside("bodies that never come", 30, 5*time.Second); err != nil {
 		return err
 	}
 	admin, err := a.as("")
@@ -149,7 +150,8 @@ func (a *attack) seats() error {
 		return err
 	}
 	for i := range large { // more than any buffer on the way has
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large", i)}, Data: map[string]string{"x": strings.Repeat("x", 1<<20)}}
+		data := map[string]string{"x": strings.Repeat("x", 1<<20)}
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large", i)}, Data: data}
 		if _, err := admin.CoreV1().ConfigMaps("red").Create(a.ctx, m, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -157,7 +159,7 @@ func (a *attack) seats() error {
 	if err := open(watches, "GET /api/v1/namespaces/red/configmaps?watch=true HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer slows-token\r\n\r\n"); err != nil {
 		return err
 	}
-	if err := a.beside("watches that nobody reads", 30); err != nil {
+	if err := a.beside("watches that nobody reads", 30, 15*time.Second); err != nil {
 		return err
 	}
 	for {
@@ -250,7 +252,7 @@ func (a *attack) patches() error {
 		fmt.Printf("a patch of %s: %d, cheap: %t (%s, %.1f s of a processor) %.150v\n", p.what, code, after-before < 5 && took < 30*time.Second,
 			took.Round(time.Millisecond), after-before, result.Error())
 	}
-	return a.beside("patches", 10)
+	return a.beside("patches", 10, 5*time.Second)
 }
 
 // framed is a connection on which the attacker says HTTP/2 frame by frame.
@@ -336,7 +338,7 @@ func (a *attack) http2() error {
 			}
 		})
 	}
-	if err := a.beside("streams that are reset", 30); err != nil {
+	if err := a.beside("streams that are reset", 30, 5*time.Second); err != nil {
 		return err
 	}
 	all.Wait()

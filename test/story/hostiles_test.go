@@ -70,7 +70,9 @@ func wasmFunctions(n int, body []byte) [][]byte {
 func hostileModules(what string) map[string][]byte {
 	const i32, i64, end, brTable, block = 0x7f, 0x7e, 0x0b, 0x0e, 0x02
 	plain := wasmSection(1, []byte{1, 0x60, 0, 0})
-	of := func(types []byte, functions [][]byte) []byte { return wasmModule(append([][]byte{types}, functions...)...) }
+	of := func(types []byte, functions [][]byte) []byte {
+		return wasmModule(append([][]byte{types}, functions...)...)
+	}
 	locals := func(n int, kind byte) []byte { return slices.Concat([]byte{1}, varuint(n), []byte{kind, end}) }
 	if what == "large" {
 		return map[string][]byte{
@@ -85,7 +87,9 @@ func hostileModules(what string) map[string][]byte {
 	targets := func(n int) []byte {
 		return slices.Concat([]byte{0x41, 0, brTable}, varuint(n), make([]byte, n), []byte{0})
 	}
-	parameters := func(n int) []byte { return slices.Concat([]byte{0x60}, varuint(n), bytes.Repeat([]byte{i32}, n), []byte{0}) }
+	parameters := func(n int) []byte {
+		return slices.Concat([]byte{0x60}, varuint(n), bytes.Repeat([]byte{i32}, n), []byte{0})
+	}
 	return map[string][]byte{
 		"targets": of(plain, wasmFunctions(1, slices.Concat([]byte{0}, targets(1_000_000), []byte{end}))),
 		"blocks": of(wasmSection(1, []byte{2, 0x60, 0, 0}, parameters(1000)),
@@ -109,7 +113,8 @@ func tryHostiles(kubeconfig, dir, url, authority, what string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
-	plugins := client.Resource(schema.GroupVersionResource{Group: "plugins.wasmplane.dev", Version: "v1", Resource: "tenantplugins"}).Namespace("red")
+	kind := schema.GroupVersionResource{Group: "plugins.wasmplane.dev", Version: "v1", Resource: "tenantplugins"}
+	plugins := client.Resource(kind).Namespace("red")
 	began, waiting := time.Now(), map[string]bool{}
 	for name := range hostileModules(what) {
 		module, err := os.ReadFile(filepath.Join(dir, name+".wasm"))

@@ -4,7 +4,6 @@ package story
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -25,8 +24,9 @@ import (
 //
 //	twins ROUNDS KUBECONFIG...
 //
-// In each round it sends as many writes as there are servers, one to each, at the same moment: ConfigMaps of one value, Ingresses of one host,
-// and patches that give ConfigMaps one value. It prints how many rounds admitted one of them, and fails where another number was admitted.
+// In each round it sends as many writes as there are servers, one to each, at the same moment: ConfigMaps of one value, Ingresses of one
+// host, and patches that give ConfigMaps one value. It prints how many rounds admitted one of them, and fails where another number was
+// admitted.
 func writeTwins() {
 	if len(os.Args) < 4 {
 		log.Fatal("usage: twins ROUNDS KUBECONFIG...")
@@ -97,7 +97,7 @@ func (t *twins) run(ctx context.Context, what string, rounds int, ready func(con
 			}
 		}
 		if admitted != 1 {
-			return fmt.Errorf("round %d: %d of %d were admitted, of which each excludes the others: %w", round, admitted, len(t.servers), errors.Join(errs...))
+			return fmt.Errorf("round %d: %d of %d were admitted, of which each excludes the others: %v", round, admitted, len(t.servers), errs)
 		}
 	}
 	fmt.Printf("%s: one of %d was admitted in each of %d rounds\n", what, len(t.servers), rounds)
@@ -111,19 +111,22 @@ func uniqueMap(name string, data map[string]string) *corev1.ConfigMap {
 }
 
 func createMap(ctx context.Context, s *kubernetes.Clientset, name, value string) error {
-	_, err := s.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, uniqueMap(name, map[string]string{"value": value}), metav1.CreateOptions{})
+	m := uniqueMap(name, map[string]string{"value": value})
+	_, err := s.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, m, metav1.CreateOptions{})
 	return err
 }
 
 func createIngress(ctx context.Context, s *kubernetes.Clientset, name, value string) error {
-	path := networkingv1.PathTypePrefix
+	prefix := networkingv1.PathTypePrefix
+	path := networkingv1.HTTPIngressPath{Path: "/", PathType: &prefix, Backend: networkingv1.IngressBackend{
+		Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}},
+	}}
 	_, err := s.NetworkingV1().Ingresses(metav1.NamespaceDefault).Create(ctx, &networkingv1.Ingress{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: value + ".example.com", IngressRuleValue: networkingv1.IngressRuleValue{
-			HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: &path, Backend: networkingv1.IngressBackend{
-				Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}},
-			}}}},
-		}}}},
+		Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{
+			Host:             value + ".example.com",
+			IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{path}}},
+		}}},
 	}, metav1.CreateOptions{})
 	return err
 }

@@ -29,8 +29,8 @@ const (
 	// kilobyte in four versions, and a third of a second of a processor for 10,000 in each write. Those of a MiB that people use have
 	// descriptions, and some 10,000.
 	MaxSchemas = 30_000
-	// MaxPath is how many bytes the path of one has, and MaxPaths those of all together, of their rules, enumerations and required names too: each
-	// error is told by its path, so that of 3,000 fields that are wrong below a name of 500 KB there were gigabytes.
+	// MaxPath is how many bytes the path of one has, and MaxPaths those of all together, of their rules, enumerations and required names
+	// too: each error is told by its path, so that of 3,000 fields that are wrong below a name of 500 KB there were gigabytes.
 	MaxPath  = 16 << 10
 	MaxPaths = 64 << 20
 )

@@ -83,7 +83,8 @@ func tree(data []byte) int64 {
 	return n
 }
 
-// treeOfCBOR is tree of CBOR (RFC 8949, section 3), as the watch cache packs custom resources: each value has a head, which says how long it is.
+// treeOfCBOR is tree of CBOR (RFC 8949, section 3), as the watch cache packs custom resources: each value has a head, which says how
+// long it is.
 func treeOfCBOR(data []byte) (n int64) {
 	const bytesType, textType, mapType = 2, 3, 5
 	for len(data) > 0 {

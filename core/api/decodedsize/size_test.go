@@ -36,7 +36,8 @@ func held(t *testing.T, decode func() (any, error)) int64 {
 	return int64(after.HeapAlloc) - int64(before.HeapAlloc)
 }
 
-// TestSizesAreThoseOfMemory: what was counted is at least nearly what a decoded text takes, and no large multiple of it for what people send.
+// TestSizesAreThoseOfMemory: what was counted is at least nearly what a decoded text takes, and no large multiple of it for what people
+// send.
 func TestSizesAreThoseOfMemory(t *testing.T) {
 	many := func(n int, unit string) string { return strings.Repeat(unit+",", n) + unit }
 	var members strings.Builder

@@ -24,11 +24,11 @@ const (
 	reserve = Total / 4
 )
 
-// Budget counts what requests take in memory: their bodies, while they are on their way and until the requests are answered, and what these
-// and the objects that they change are decoded to. While something is decoded it takes a few times as much.
+// Budget counts what requests take in memory: their bodies, while they are on their way and until the requests are answered, and what
+// these and the objects that they change are decoded to. While something is decoded it takes a few times as much.
 //
-// A user has at most PerUser, and does not take more of what is left over than he leaves, so that a few users cannot take everything. Whoever
-// has only Little finds room all the same, in the reserve. The zero value is ready to use.
+// A user has at most PerUser, and does not take more of what is left over than he leaves, so that a few users cannot take everything.
+// Whoever has only Little finds room all the same, in the reserve. The zero value is ready to use.
 type Budget struct {
 	mu  sync.Mutex
 	all int64

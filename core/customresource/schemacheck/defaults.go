@@ -7,8 +7,9 @@ import structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 // MaxDefaults is how many values the defaults of a schema may add to an object. So many have some 50 MB.
 const MaxDefaults = 200_000
 
-// MaxDefaultBytes is how long the texts and names in these values are together. In memory an object shares the texts of its schema's defaults,
-// but encoded it has each of them again: entries of three bytes with a default of 100 KB became gigabytes. No store takes so much.
+// MaxDefaultBytes is how long the texts and names in these values are together. In memory an object shares the texts of its schema's
+// defaults, but encoded it has each of them again: entries of three bytes with a default of 100 KB became gigabytes. No store takes so
+// much.
 const MaxDefaultBytes = 4 << 20
 
 // Multiplies says whether a schema has defaults for the entries of lists or maps: one object may have any number of these.
@@ -42,8 +43,8 @@ func TooManyDefaults(object map[string]any, s *structuralschema.Structural) bool
 // MaxVisits is how many properties of schemas are looked at to fill in the defaults of one object. It is half a second of a processor.
 const MaxVisits = 10_000_000
 
-// TooManyVisits says whether more than MaxVisits properties would be looked at: for each map of the object upstream looks at all properties
-// that the schema has for it, so that a list of 20,000 empty maps whose schema has 10,000 properties is 200 million.
+// TooManyVisits says whether more than MaxVisits properties would be looked at: for each map of the object upstream looks at all
+// properties that the schema has for it, so that a list of 20,000 empty maps whose schema has 10,000 properties is 200 million.
 func TooManyVisits(object map[string]any, s *structuralschema.Structural) bool {
 	n := 0
 	visit(&n, object, s)

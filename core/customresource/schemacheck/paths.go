@@ -9,8 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Unknown fields and errors are told by their paths, such as spec.a[0].b. Below a name of 500 KB each of 5,000 fields had it in its path, and
-// in each text that was made of that: 13 GB for a body of half a MiB.
+// Unknown fields and errors are told by their paths, such as spec.a[0].b. Below a name of 500 KB each of 5,000 fields had it in its
+// path, and in each text that was made of that: 13 GB for a body of half a MiB.
 const (
 	// MaxPath is how many bytes a path has. Texts are made of many errors by adding one after the other, so this is for their square.
 	MaxPath = 16 << 10

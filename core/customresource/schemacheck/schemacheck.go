@@ -27,8 +27,8 @@ import (
 const MaxErrors = 250
 
 // MaxWork is how many values of an object are held against schemas: each counts once, once more for each schema of its
-// alternatives, and once for each 50 values of an enumeration and each 8 properties or required names of its schema, which upstream looks at
-// whether the value has them or not. It is two to three seconds of a processor. An object as large as
+// alternatives, and once for each 50 values of an enumeration and each 8 properties or required names of its schema, which upstream
+// looks at whether the value has them or not. It is two to three seconds of a processor. An object as large as
 // one may be has 750,000 values.
 const MaxWork = 1_000_000
 

@@ -215,7 +215,8 @@ func TestAlternativesAndEnumerationsAreCounted(t *testing.T) {
 	}
 }
 
-// TestPropertiesOfSchemasAreCounted: for each map upstream looks at all properties that the schema has for it, whether the map has them or not.
+// TestPropertiesOfSchemasAreCounted: for each map upstream looks at all properties that the schema has for it, whether the map has them
+// or not.
 func TestPropertiesOfSchemasAreCounted(t *testing.T) {
 	const properties = 1000
 	wide := spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, Properties: map[string]spec.Schema{}}}
@@ -236,7 +237,9 @@ func TestPropertiesOfSchemasAreCounted(t *testing.T) {
 			func(v []any) any { return v },
 		},
 		"in a map": {
-			spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, AdditionalProperties: &spec.SchemaOrBool{Allows: true, Schema: &wide}}},
+			spec.Schema{SchemaProps: spec.SchemaProps{
+				Type: spec.StringOrArray{"object"}, AdditionalProperties: &spec.SchemaOrBool{Allows: true, Schema: &wide},
+			}},
 			structuralschema.Structural{AdditionalProperties: &structuralschema.StructuralOrBool{Structural: structural}},
 			func(v []any) any {
 				m := map[string]any{}
@@ -247,14 +250,17 @@ func TestPropertiesOfSchemasAreCounted(t *testing.T) {
 			},
 		},
 	} {
-		object := spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, Properties: map[string]spec.Schema{"spec": in.schema}}}
+		object := spec.Schema{SchemaProps: spec.SchemaProps{
+			Type: spec.StringOrArray{"object"}, Properties: map[string]spec.Schema{"spec": in.schema},
+		}}
+		whole := &structuralschema.Structural{Properties: map[string]structuralschema.Structural{"spec": in.structural}}
 		for n, much := range map[int]bool{1000: false, 2 * MaxWork * 8 / properties: true} {
 			entries := make([]any, n)
 			for i := range entries {
 				entries[i] = map[string]any{}
 			}
 			value := map[string]any{"spec": in.put(entries)}
-			if got := TooManyVisits(value, &structuralschema.Structural{Properties: map[string]structuralschema.Structural{"spec": in.structural}}); got != much {
+			if got := TooManyVisits(value, whole); got != much {
 				t.Errorf("%s, %d maps: too many visits: %v", name, n, got)
 			}
 			began := time.Now()

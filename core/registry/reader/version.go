@@ -56,9 +56,9 @@ func (r *Reader) Convert(ctx context.Context, o *object.Object, version string) 
 	return kept, nil
 }
 
-// worthKeeping is from how many bytes on an object of the store is kept in another version with it, in the bytes that clients in the process read.
-// Definitions of custom resources, which are stored in an old version, are converted schema by schema: one of 25,000 fields was converted and
-// encoded by each of its readers, half a dozen for each change. Small objects are converted sooner than kept.
+// worthKeeping is from how many bytes on an object of the store is kept in another version with it, in the bytes that clients in the
+// process read. Definitions of custom resources, which are stored in an old version, are converted schema by schema: one of 25,000
+// fields was converted and encoded by each of its readers, half a dozen for each change. Small objects are converted sooner than kept.
 const worthKeeping = 16 << 10
 
 // inVersion is an object in another version.

@@ -17,8 +17,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
-// TestALargeObjectIsConvertedOnce: all who read a definition in the version that is served have the same object, until it is another one; it
-// is packed as what it was made of is, so that its decoded forms go when memory is wanted. Small ones are converted each time.
+// TestALargeObjectIsConvertedOnce: all who read a definition in the version that is served have the same object, until it is another
+// one; it is packed as what it was made of is, so that its decoded forms go when memory is wanted. Small ones are converted each time.
 func TestALargeObjectIsConvertedOnce(t *testing.T) {
 	contract, err := api.New()
 	if err != nil {
@@ -38,8 +38,10 @@ func TestALargeObjectIsConvertedOnce(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "tabs.example.com"},
 			Spec: apiextensionsv1beta1.CustomResourceDefinitionSpec{
 				Group: "example.com", Versions: []apiextensionsv1beta1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true}},
-				Names:      apiextensionsv1beta1.CustomResourceDefinitionNames{Plural: "tabs", Kind: "Tab"},
-				Validation: &apiextensionsv1beta1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1beta1.JSONSchemaProps{Type: "object", Properties: properties}},
+				Names: apiextensionsv1beta1.CustomResourceDefinitionNames{Plural: "tabs", Kind: "Tab"},
+				Validation: &apiextensionsv1beta1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1beta1.JSONSchemaProps{
+					Type: "object", Properties: properties,
+				}},
 			},
 		}
 		o := object.FromStored(res.StorageCodec(), stored, object.JSON)

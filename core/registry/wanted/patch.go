@@ -196,8 +196,8 @@ func (b *Body) needPatch(ctx context.Context) error {
 	return decodedsize.Need(ctx, decodedsize.Decoded, decodedsize.TreeSize(b.Data, mediaType))
 }
 
-// needMerge asks for what it takes to decode the patch and current, and for what is made of the two where they are merged as trees. What comes
-// of the other patches is a text, whose size is known before it is decoded.
+// needMerge asks for what it takes to decode the patch and current, and for what is made of the two where they are merged as trees. What
+// comes of the other patches is a text, whose size is known before it is decoded.
 func (b *Body) needMerge(ctx context.Context, current *object.Object) error {
 	if err := b.needPatch(ctx); err != nil || current == nil {
 		return err

@@ -8,8 +8,8 @@
 // attempt. Unknown and duplicate fields are refused, told as warnings or ignored, as
 // the request's options say.
 //
-// A request that is over is refused between two of its steps. What it takes to decode its body or its patch, and the current object, is asked
-// for from the request's account before that is done (decodedsize.Need).
+// A request that is over is refused between two of its steps. What it takes to decode its body or its patch, and the current object, is
+// asked for from the request's account before that is done (decodedsize.Need).
 //
 // It reads and writes no store, and asks neither strategy nor admission.
 package wanted

@@ -44,7 +44,6 @@ var decisions = []decision{
 	{why: "aggregated discovery says of each kind whose it is, instead of leaving that out where it is the group's", request: `aggregated`, at: `responseKind|items$`},
 	{why: "discovery has an ETag that is asked for again", request: `/apis? aggregated|/openapi`, at: `^header$`},
 	{why: "discovery in one path comes in two forms, and says so to caches", at: `^header$`, ours: `^Vary: Accept$`},
-	{why: "lists of built-in types say what their items are: an item has one encoding, for gets, lists and watches", at: `items\[\d+\]\.(apiVersion|kind)$`},
 	{why: "empty lists are lists, in metadata and tables too", at: `^body\.(items|rows)$`, ours: `^\[\]$`, upstream: `^null$`},
 	{why: "a list without a next page says nothing of one, for custom resources too", at: `metadata\.continue$`},
 	{why: "the version is in the document that says so", at: `^body\.apiVersion$`, request: `GET /api/v1`},
@@ -113,6 +112,7 @@ var decisions = []decision{
 	{why: "another version of a custom resource is refused as another kind is", story: `custom resources`, request: `version`},
 	{why: "subresources of custom resources are listed by name", story: `custom resources`, at: `resources\[\d+\]`},
 	{why: "custom resources have no protobuf", story: `custom resources`, request: `protobuf`},
+	{why: "the library that reads charts registers definitions in client-go's scheme, which names the groups that have options to delete", story: `custom resources`, request: `described`, at: `DeleteOptions|WatchEvent`},
 	{why: "documents of custom resources have no time of their own", story: `custom resources`, request: `described`, at: `^header$`},
 }
 

@@ -15,13 +15,25 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
-// jsonList writes a list around its items' own JSON.
+// jsonList writes a list around its items' own JSON. As upstream's lists do, those of built-in kinds leave out what kind their items
+// are: clients with types then read the same item out of a list as out of a get. Lists of custom resources say it.
 func jsonList(r *api.Resource, version string, list metav1.ListMeta, items []*object.Object) ([][]byte, error) {
 	kind := schema.GroupVersionKind{Group: r.Group, Version: version, Kind: r.ListKind}
-	return jsonPieces(kind, list, items, func(o *object.Object) ([]byte, error) { return o.Encoded(object.JSON) })
+	var head []byte
+	if r.Custom == nil {
+		head = jsonHead(kind.GroupVersion().WithKind(r.Kind))
+	}
+	return jsonPieces(kind, list, items, head, func(o *object.Object) ([]byte, error) { return o.Encoded(object.JSON) })
 }
 
-func jsonPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*object.Object,
+// jsonHead is what the JSON of an object of a built-in kind begins with, as encoding/json writes its TypeMeta.
+func jsonHead(kind schema.GroupVersionKind) []byte {
+	apiVersion, name := kind.ToAPIVersionAndKind()
+	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, name, apiVersion)
+}
+
+// jsonPieces writes a list around what encode makes of its items, without the head, which is empty or ends before a member.
+func jsonPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*object.Object, head []byte,
 	encode func(*object.Object) ([]byte, error),
 ) ([][]byte, error) {
 	listMeta, err := json.Marshal(list)
@@ -29,17 +41,22 @@ func jsonPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*obj
 		return nil, err
 	}
 	apiVersion, name := kind.ToAPIVersionAndKind()
-	pieces, comma := make([][]byte, 0, 2*len(items)+2), []byte{','}
+	pieces, between := make([][]byte, 0, 2*len(items)+2), []byte(",{") // the next item's brace, where its head is left out
 	pieces = append(pieces, fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, name, apiVersion, listMeta))
 	for i, o := range items {
 		data, err := encode(o)
 		if err != nil {
 			return nil, err
 		}
-		if i > 0 {
-			pieces = append(pieces, comma)
+		data = bytes.TrimSuffix(data, []byte{'\n'})
+		from, to := 0, 1
+		if rest, found := bytes.CutPrefix(data, head); found && len(head) > 0 {
+			data, to = rest, 2
 		}
-		pieces = append(pieces, bytes.TrimSuffix(data, []byte{'\n'}))
+		if i == 0 {
+			from = 1
+		}
+		pieces = append(pieces, between[from:to], data)
 	}
 	return append(pieces, []byte("]}\n")), nil
 }

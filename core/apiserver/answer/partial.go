@@ -128,5 +128,5 @@ func partialList(kind schema.GroupVersionKind, mediaType string, list metav1.Lis
 	if mediaType == object.Protobuf {
 		return protoPieces(kind, list, items, partialProto)
 	}
-	return jsonPieces(kind, list, items, func(o *object.Object) ([]byte, error) { return partialJSON(o, each) })
+	return jsonPieces(kind, list, items, nil, func(o *object.Object) ([]byte, error) { return partialJSON(o, each) })
 }

@@ -95,9 +95,9 @@ func (c *cluster) prints(want string, args ...string) {
 	})
 }
 
-// certificate writes a certificate for the loopback address and its key into a
+// certificate writes a certificate for the loopback address and names, and its key, into a
 // folder, as tls.crt and tls.key, and answers the certificate.
-func certificate(t *testing.T, dir string) []byte {
+func certificate(t *testing.T, dir string, names ...string) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -105,6 +105,7 @@ func certificate(t *testing.T, dir string) []byte {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "webhook"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames:  names,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}

@@ -35,13 +35,13 @@ var (
 	sourceController = published{
 		name: "source-controller", module: "github.com/fluxcd/source-controller", version: "v1.9.0",
 		sum:      "h1:5msg2yyjVYDULZos+2ve8MZzcSqTpusiXmrOeBhc9yY=",
-		beside:   []string{"github.com/fluxcd/source-controller/api"},
+		beside:   map[string]string{"github.com/fluxcd/source-controller/api": ""},
 		programs: map[string]string{"source-controller": "."},
 	}
 	kustomizeController = published{
 		name: "kustomize-controller", module: "github.com/fluxcd/kustomize-controller", version: "v1.9.0",
 		sum:      "h1:WfM+bQUGUGW2qyrrTgh2bIVSZSPmc3JC7234K8NiTWQ=",
-		beside:   []string{"github.com/fluxcd/kustomize-controller/api"},
+		beside:   map[string]string{"github.com/fluxcd/kustomize-controller/api": ""},
 		programs: map[string]string{"kustomize-controller": "."},
 	}
 )

@@ -26,8 +26,8 @@ type published struct {
 	// sum is the checksum of the module; its go.sum has those of all others.
 	sum string
 	// beside are modules that its go.mod replaces by folders of its repository, which a module
-	// does not contain. They are published on their own.
-	beside []string
+	// does not contain. They are published on their own, by their versions; "" is the one that go.mod names.
+	beside map[string]string
 	// links are symbolic links of its repository and what they point to: no module contains one.
 	links map[string]string
 	// programs are packages by the names of what is built from them.
@@ -93,8 +93,12 @@ func (b *built) compile(t *testing.T, name, pkg string) {
 		from = b.withLinks(t)
 	}
 	commands := [][]string{}
-	for _, module := range b.beside {
-		commands = append(commands, []string{"mod", "edit", "-dropreplace=" + module, mod})
+	for module, version := range b.beside {
+		edit := []string{"mod", "edit", "-dropreplace=" + module}
+		if version != "" {
+			edit = append(edit, "-require="+module+"@"+version)
+		}
+		commands = append(commands, append(edit, mod))
 	}
 	part := b.program(name) + ".part" // a build that is cut off leaves no program
 	commands = append(commands, []string{
@@ -156,6 +160,12 @@ func (b *built) image(t *testing.T, name, program, at, user string, more ...file
 // kustomize applies folders of modules, by name, in the way that kustomization says.
 func (c *cluster) kustomize(kustomization string, folders map[string]string) {
 	c.t.Helper()
+	c.kubectl("apply", "--server-side", "-k", c.kustomization(kustomization, folders))
+}
+
+// kustomization is a new folder with a kustomization and the folders of modules, by name, that it speaks of.
+func (c *cluster) kustomization(kustomization string, folders map[string]string) string {
+	c.t.Helper()
 	dir, err := os.MkdirTemp(c.Dir, "kustomize")
 	if err != nil {
 		c.t.Fatal(err)
@@ -168,7 +178,7 @@ func (c *cluster) kustomize(kustomization string, folders map[string]string) {
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
-	c.kubectl("apply", "--server-side", "-k", dir)
+	return dir
 }
 
 // copyFolder copies files that may be read-only into a folder that is not.

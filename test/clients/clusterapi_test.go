@@ -91,7 +91,7 @@ func TestClusterAPI(t *testing.T) {
 	}
 	c.soon("apply", "-f", c.file("cluster.yaml", substituted(dev.read(t, templates+"cluster-template-in-memory.yaml"), values)))
 	c.available("one")
-	c.machines("v1.35.0 v1.35.0 v1.35.0")
+	c.machines("v1.35.0", 3)
 
 	// Its own API answers with the nodes, by the kubeconfig that is in a secret.
 	data, err := base64.StdEncoding.DecodeString(c.kubectl("get", "secret", "one-kubeconfig", "-o", "jsonpath={.data.value}"))
@@ -108,16 +108,17 @@ func TestClusterAPI(t *testing.T) {
 	}
 	topology(`[{"op": "replace", "path": "/spec/topology/controlPlane/replicas", "value": 3},
 	           {"op": "replace", "path": "/spec/topology/workers/machineDeployments/0/replicas", "value": 3}]`)
-	c.machines(strings.TrimSpace(strings.Repeat("v1.35.0 ", 6)))
+	c.machines("v1.35.0", 6)
 	c.prints("6", "get", "nodes", "--kubeconfig", inside, "-o", "go-template={{len .items}}")
-	if out := c.kubectl("get", "cluster", "one"); !strings.Contains(out, "in-memory") || !strings.Contains(out, "CP READY") {
+	if out := c.kubectl("get", "cluster", "one", "-o", "wide"); !strings.Contains(out, "in-memory") || !strings.Contains(out, "CP READY") {
 		t.Errorf("the cluster is printed as\n%s", out)
 	}
 
-	// Another version, and every machine is replaced.
+	// Another version, and every machine is replaced: one at a time, the control plane's first.
 	before := c.kubectl("get", "machines", "-o", "name")
 	topology(`[{"op": "replace", "path": "/spec/topology/version", "value": "v1.36.0"}]`)
-	c.machines(strings.TrimSpace(strings.Repeat("v1.36.0 ", 6)))
+	c.machines("v1.36.0", 3, "-l", controlPlane)
+	c.machines("v1.36.0", 6)
 	for name := range strings.FieldsSeq(c.kubectl("get", "machines", "-o", "name")) {
 		if slices.Contains(strings.Fields(before), name) {
 			t.Errorf("%s was not replaced", name)
@@ -133,9 +134,9 @@ func TestClusterAPI(t *testing.T) {
 	c.refusesPatch("one", `[{"op": "replace", "path": "/spec/topology/workers/machineDeployments/0/class", "value": "gone"}]`, "gone")
 
 	// A machine that somebody deletes comes back with its node; the cluster goes with all that it has.
-	worker := strings.Fields(c.kubectl("get", "machines", "-l", "!cluster.x-k8s.io/control-plane", "-o", "name"))[0]
+	worker := strings.Fields(c.kubectl("get", "machines", "-l", "!"+controlPlane, "-o", "name"))[0]
 	c.kubectl("delete", worker, "--timeout", harness.Patience.String())
-	c.machines(strings.TrimSpace(strings.Repeat("v1.36.0 ", 6)))
+	c.machines("v1.36.0", 6)
 	c.kubectl("delete", "cluster", "one", "--timeout", harness.Patience.String())
 	c.prints("", "get", "machines,machinesets,machinedeployments,kubeadmcontrolplanes,devmachines,devclusters,kubeadmconfigs,secrets", "-o", "name")
 }
@@ -214,13 +215,15 @@ func (c *cluster) available(name string) {
 	c.kubectl("wait", "--for=condition=Available", "cluster/"+name, "--timeout", harness.Patience.String())
 }
 
-// machines waits until the machines that are ready have these versions, and there are no others.
-func (c *cluster) machines(versions string) {
+// controlPlane is the label of machines of the control plane.
+const controlPlane = "cluster.x-k8s.io/control-plane"
+
+// machines waits until there are so many machines, by an option of kubectl's, and all are ready and have the version.
+func (c *cluster) machines(version string, count int, option ...string) {
 	c.t.Helper()
-	c.prints(versions, "get", "machines", "-o",
-		`go-template={{range .items}}{{if not .metadata.deletionTimestamp}}{{$v := .spec.version}}`+
-			`{{$ready := "no"}}{{range .status.conditions}}{{if eq .type "Ready"}}{{$ready = .status}}{{end}}{{end}}`+
-			`{{if eq $ready "True"}}{{$v}} {{else}}not-ready {{end}}{{else}}deleted {{end}}{{end}}`)
+	const ready = `go-template={{range .items}}{{$ready := "no"}}{{range .status.conditions}}{{if eq .type "Ready"}}{{$ready = .status}}{{end}}{{end}}` +
+		`{{if .metadata.deletionTimestamp}}goes{{else if ne $ready "True"}}comes{{else}}{{.spec.version}}{{end}} {{end}}`
+	c.prints(strings.TrimSpace(strings.Repeat(version+" ", count)), append([]string{"get", "machines", "-o", ready}, option...)...)
 }
 
 // refusesPatch patches a cluster, which is refused with words.

@@ -128,8 +128,7 @@ func TestClusterAPI(t *testing.T) {
 
 	// The older version of its API, by the project's webhooks of conversion, both ways.
 	c.prints("v1.36.0", "get", "clusters.v1beta1.cluster.x-k8s.io", "one", "-o", "jsonpath={.spec.topology.version}")
-	c.kubectl("patch", "machinedeployments.v1beta1.cluster.x-k8s.io", "-l", "cluster.x-k8s.io/cluster-name=one",
-		"--type=merge", "-p", `{"metadata": {"annotations": {"example.org/by": "v1beta1"}}}`)
+	c.kubectl("annotate", "machinedeployments.v1beta1.cluster.x-k8s.io", "-l", "cluster.x-k8s.io/cluster-name=one", "example.org/by=v1beta1")
 	c.refusesPatch("one", `[{"op": "replace", "path": "/spec/topology/version", "value": "v1.35.0"}]`, "version cannot be decreased")
 	c.refusesPatch("one", `[{"op": "replace", "path": "/spec/topology/workers/machineDeployments/0/class", "value": "gone"}]`, "gone")
 

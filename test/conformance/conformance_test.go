@@ -154,3 +154,24 @@ func TestSetsTakeTestsByTheirNames(t *testing.T) {
 		}
 	}
 }
+
+// What a kernel lacks is found by asking it, and concerns the tests that use it alone.
+func TestNeedsOfTheKernel(t *testing.T) {
+	if met, err := hasFilesystems("tmpfs"); err != nil || !met {
+		t.Errorf("tmpfs: %v %v", met, err)
+	}
+	if met, err := hasFilesystems("tmpfs", "no-such-filesystem"); err != nil || met {
+		t.Errorf("no-such-filesystem: %v %v", met, err)
+	}
+	for name, want := range map[string]int{
+		"[sig-storage] In-tree Volumes [Driver: nfs3] [Testpattern: Dynamic PV (default fs)] subPath should unmount":        0,
+		"[sig-node] kubelet host cleanup Host cleanup after disrupting NFS volume [NFS] after stopping the nfs-server":      0,
+		"[sig-storage] PersistentVolumes NFS with Single PV - PVC pairs should create a non-pre-bound PV":                   0,
+		"[sig-node] PrivilegedPod should enable privileged commands [LinuxOnly] [NodeConformance]":                          1,
+		"[sig-storage] CSI Volumes [Driver: csi-hostpath] [Testpattern: Dynamic PV (default fs)] volumes should store data": -1,
+	} {
+		if got := slices.IndexFunc(needs, func(n need) bool { return n.tests.MatchString(name) }); got != want {
+			t.Errorf("%s: need %d, expected %d", name, got, want)
+		}
+	}
+}

@@ -158,7 +158,11 @@ func (j *job) withCluster(ctx context.Context, work func(context.Context, *clust
 // runAll runs what may run side by side, then the rest, one after the other.
 func (j *job) runAll(ctx context.Context, pending []suite.Test) error {
 	var together, alone []suite.Test
-	for _, t := range pending {
+	fit, err := j.fitting(ctx, pending)
+	if err != nil {
+		return err
+	}
+	for _, t := range fit {
 		if t.Alone {
 			alone = append(alone, t)
 		} else {
@@ -214,19 +218,27 @@ func (j *job) runBatch(ctx context.Context, called string, tests []suite.Test) e
 			Test: o.Name, SIG: sigs[o.Name], Passed: o.Passed(), State: o.State, Message: o.Message, Took: o.Took, Build: j.build,
 			At: time.Now(),
 		}
-		if err := j.book.Add(r); err != nil {
+		if err := j.record(r, called); err != nil {
 			return err
 		}
-		word := "ok    "
-		if r.Failed() {
-			word = "FAILED"
-		} else if r.Skipped() {
-			word = "skip  "
-		}
-		fmt.Fprintf(j.out, "%s %6.1fs %s\n", word, r.Took.Seconds(), r.Test)
-		if !r.Passed {
-			fmt.Fprintf(j.out, "        %s (%s)\n", result.Why(r.Message, 1), called)
-		}
+	}
+	return nil
+}
+
+// record keeps and prints a result, with the name of what it comes from.
+func (j *job) record(r result.Result, from string) error {
+	if err := j.book.Add(r); err != nil {
+		return err
+	}
+	word := "ok    "
+	if r.Failed() {
+		word = "FAILED"
+	} else if r.Skipped() {
+		word = "skip  "
+	}
+	fmt.Fprintf(j.out, "%s %6.1fs %s\n", word, r.Took.Seconds(), r.Test)
+	if !r.Passed {
+		fmt.Fprintf(j.out, "        %s (%s)\n", result.Why(r.Message, 1), from)
 	}
 	return nil
 }

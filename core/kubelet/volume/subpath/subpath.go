@@ -88,7 +88,7 @@ func openInside(root int, path string, create bool) (int, error) {
 		// From the root each time: a link on the way may be relative to where it is.
 		next, err := unix.Openat2(root, done, how)
 		if errors.Is(err, unix.ENOENT) {
-			next, err = makeInside(cur, part, volume.Mode&0o2777)
+			next, err = makeInside(cur, part, volume.Mode&0o7777)
 		}
 		unix.Close(cur)
 		if err != nil {

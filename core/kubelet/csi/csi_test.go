@@ -791,20 +791,45 @@ func TestVolumesGrow(t *testing.T) {
 		!strings.HasSuffix(r.GetStagingTargetPath(), "/globalmount") {
 		t.Errorf("asked for %v", r)
 	}
-	w.driver.Before(func(_ context.Context, method string, _ any) error {
-		if method == "NodeExpandVolume" {
-			return status.Error(codes.OutOfRange, "the disk is full")
+	refuses := func(code codes.Code, why string) {
+		w.driver.Before(func(_ context.Context, method string, _ any) error {
+			if method == "NodeExpandVolume" {
+				return status.Error(code, why)
+			}
+			return nil
+		})
+	}
+	ask := func(size string) {
+		t.Helper()
+		c, err := w.client.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "data", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
+		c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
+		if _, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told := func(why string, state corev1.ClaimResourceStatus) func() bool {
+		return func() bool {
+			s := claim()
+			return s.AllocatedResourceStatuses[corev1.ResourceStorage] == state &&
+				slices.ContainsFunc(s.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
+					return c.Type == corev1.PersistentVolumeClaimNodeResizeError && strings.Contains(c.Message, why)
+				})
+		}
+	}
+	// A final answer that may be another one tomorrow: the size is out of reach once another is asked for.
+	refuses(codes.PermissionDenied, "ask the administrator")
+	ask("3Gi")
 	grow("3Gi")
-	w.eventually("the claim says that it cannot grow", func() bool {
-		s := claim()
-		return s.AllocatedResourceStatuses[corev1.ResourceStorage] == corev1.PersistentVolumeClaimNodeResizeInfeasible &&
-			slices.ContainsFunc(s.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
-				return c.Type == corev1.PersistentVolumeClaimNodeResizeError && strings.Contains(c.Message, "the disk is full")
-			})
-	})
+	w.eventually("the claim says that it is refused", told("ask the administrator", corev1.PersistentVolumeClaimNodeResizeInProgress))
+	ask("2560Mi")
+	w.eventually("the claim gives the size up", told("ask the administrator", corev1.PersistentVolumeClaimNodeResizeInfeasible))
+	ask("3Gi")
+	refuses(codes.OutOfRange, "the disk is full")
+	grow("3Gi")
+	w.eventually("the claim says that it cannot grow", told("the disk is full", corev1.PersistentVolumeClaimNodeResizeInfeasible))
 	w.unmount(p)
 	w.nothingLeft()
 }

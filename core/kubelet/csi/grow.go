@@ -9,6 +9,7 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,12 +46,9 @@ func (w *work) grow(ctx context.Context) {
 			w.event(about, corev1.EventTypeWarning, "VolumeResizeFailed", fmt.Sprintf("NodeExpandVolume failed for volume %q : %v",
 				w.r.Persistent.Name, err))
 		}
-		if infeasible(code(err)) {
-			// The controller gives a size up only if it is known to be out of reach.
-			if err := w.write(ctx, w.r.Claim, outOfReach(w.r.Claim, err.Error())); err != nil {
-				w.cfg.Logger.WarnContext(ctx, "a claim is not told that it cannot grow", "kind", "PersistentVolumeClaim", "namespace", claim.Namespace,
-					"name", claim.Name, "error", err)
-			}
+		if err := w.write(ctx, w.r.Claim, refused(w.r.Claim, size, err)); err != nil {
+			w.cfg.Logger.WarnContext(ctx, "a claim is not told that it cannot grow", "kind", "PersistentVolumeClaim", "namespace", claim.Namespace,
+				"name", claim.Name, "error", err)
 		}
 	default:
 		for _, about := range []any{w.r.Pod, claim} {
@@ -88,14 +86,37 @@ func infeasible(c codes.Code) bool {
 	return c == codes.InvalidArgument || c == codes.OutOfRange || c == codes.NotFound
 }
 
-func outOfReach(c *corev1.PersistentVolumeClaim, why string) *corev1.PersistentVolumeClaim {
-	next := volume.ClaimInState(c, corev1.PersistentVolumeClaimNodeResizeInfeasible)
-	next.Status.Conditions = slices.DeleteFunc(next.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
+// final says whether a driver has answered that nothing of what it was asked for goes on (the specification's codes, as upstream reads
+// them). What failed before it was asked is not final.
+func final(err error) bool {
+	s, answered := status.FromError(err)
+	switch s.Code() {
+	case codes.OK, codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
+		return false
+	default:
+		return answered
+	}
+}
+
+// refused is a claim whose volume the driver does not make as large as size. The controller gives a size up only if it is known to be out
+// of reach: that is so as well if the answer is final and another size is asked for by now.
+func refused(c *corev1.PersistentVolumeClaim, size resource.Quantity, err error) *corev1.PersistentVolumeClaim {
+	if !final(err) {
+		return c
+	}
+	next := c.DeepCopy()
+	if asked := c.Spec.Resources.Requests[corev1.ResourceStorage]; infeasible(code(err)) || asked.Cmp(size) != 0 {
+		next = volume.ClaimInState(c, corev1.PersistentVolumeClaimNodeResizeInfeasible)
+	}
+	why := "failed to expand pvc with " + err.Error()
+	said := func(c corev1.PersistentVolumeClaimCondition) bool {
 		return c.Type == corev1.PersistentVolumeClaimNodeResizeError
-	})
-	next.Status.Conditions = append(next.Status.Conditions, corev1.PersistentVolumeClaimCondition{
-		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
-		Message: "failed to expand pvc with " + why,
+	}
+	if i := slices.IndexFunc(next.Status.Conditions, said); i >= 0 && next.Status.Conditions[i].Message == why {
+		return next
+	}
+	next.Status.Conditions = append(slices.DeleteFunc(next.Status.Conditions, said), corev1.PersistentVolumeClaimCondition{
+		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(), Message: why,
 	})
 	return next
 }

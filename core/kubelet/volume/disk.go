@@ -30,7 +30,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/localvolume"
 )
 
-// look is how often the claim of a device's file system is asked for whether it has grown.
+// look is how often the claim of a volume is asked for whether it has grown.
 const look = time.Minute
 
 // local is a directory of this node that outlives pods, or the file system of a device. A directory
@@ -42,7 +42,7 @@ type local struct {
 	// formats is held while a device is formatted and mounted, or its file system grows.
 	formats chan struct{}
 	logger  *slog.Logger
-	// given has the places of file systems that belong to their pod's group: when one is
+	// given has the places of volumes that belong to their pod's group: when one is
 	// looked at again, what the pod has made of its files is left alone.
 	given sync.Map
 }
@@ -90,6 +90,8 @@ func (l *local) Mount(ctx context.Context, r Request) (Mounted, error) {
 		path = r.Dir
 	case !info.IsDir():
 		return Mounted{}, fmt.Errorf("path %q of PV %s is neither a directory nor a block device", path, pv.Name)
+	default:
+		l.larger(ctx, &r)
 	}
 	m := Mounted{Path: path, ReadOnly: r.ReadOnly}
 	if r.ReadOnly {
@@ -101,18 +103,14 @@ func (l *local) Mount(ctx context.Context, r Request) (Mounted, error) {
 	if err := fsgroup.Own(path, r.Pod, false); err != nil {
 		return Mounted{}, err
 	}
-	if path == r.Dir {
-		l.given.Store(r.Dir, true)
-	}
+	l.given.Store(r.Dir, true)
 	return m, nil
 }
 
-// RefreshAt implements Refresher: the file system of a device is to grow with the volume.
+// RefreshAt implements Refresher: the file system of a device is to grow with the volume, and the claim of a directory is told.
+// Claims of the directories that this node's class offers do not grow.
 func (*local) RefreshAt(r Request) time.Time {
-	if r.Persistent == nil || r.Claim == nil || r.ReadOnly || r.Block() {
-		return time.Time{}
-	}
-	if info, err := os.Stat(r.Persistent.Spec.Local.Path); err != nil || info.Mode().Type() != fs.ModeDevice {
+	if r.Persistent == nil || r.Claim == nil || r.ReadOnly || r.Block() || localvolume.Ours(r.Persistent) {
 		return time.Time{}
 	}
 	return time.Now().Add(look)

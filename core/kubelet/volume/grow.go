@@ -100,6 +100,19 @@ func (l *local) grow(ctx context.Context, r *Request, device string) {
 	}
 }
 
+// larger tells the claim of a directory that its volume has grown. There is nothing to do for it, as upstream: whoever offers the
+// directory has made what it is in larger, and has written the size into the volume.
+func (l *local) larger(ctx context.Context, r *Request) {
+	if !r.Grown() {
+		return
+	}
+	next := GrownTo(r.Claim, r.Persistent.Spec.Capacity[corev1.ResourceStorage])
+	if _, err := WriteClaim(ctx, l.client, r.Claim, next); err != nil && ctx.Err() == nil {
+		l.logger.WarnContext(ctx, "a claim is not told that its volume has grown; trying again", "kind", "PersistentVolumeClaim",
+			"namespace", r.Claim.Namespace, "name", r.Claim.Name, "error", err)
+	}
+}
+
 func (l *local) growTo(ctx context.Context, r *Request, device string, size resource.Quantity) error {
 	claim, err := WriteClaim(ctx, l.client, r.Claim, ClaimInState(r.Claim, corev1.PersistentVolumeClaimNodeResizeInProgress))
 	if err != nil {

@@ -416,6 +416,54 @@ func TestTheFileSystemOfADeviceGrows(t *testing.T) {
 	}
 }
 
+// TestTheClaimOfADirectoryGrows with its volume, while the pod is at work in it: what its files belong to stays.
+func TestTheClaimOfADirectoryGrows(t *testing.T) {
+	size := func(text string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(text)}
+	}
+	dir := t.TempDir()
+	claim, pv := boundClaim("c"), boundVolume(localAt(dir))
+	claim.Status.Capacity, pv.Spec.Capacity = size("1Gi"), size("1Gi")
+	client := fake.NewClientset(claim, pv, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	m, err := volume.New(volume.Config{RootDir: t.TempDir(), Objects: &objects{}, NodeName: "n", Client: client, Logger: slog.Default()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := aPod(withClaim(false))
+	group := int64(os.Getgid())
+	p.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &group}
+	if err := m.Mount(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	private := filepath.Join(dir, "private")
+	if err := os.WriteFile(private, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pv.Spec.Capacity = size("2Gi")
+	if _, err := client.CoreV1().PersistentVolumes().Update(t.Context(), pv, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
+		corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending,
+	}
+	if _, err := client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Mount(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	told, err := client.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "c", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := told.Status.Capacity[corev1.ResourceStorage]; got.String() != "2Gi" || len(told.Status.AllocatedResourceStatuses) > 0 {
+		t.Errorf("the claim is told %+v", told.Status)
+	}
+	if info, err := os.Stat(private); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the pod's file has become %v (%v)", info, err)
+	}
+}
+
 // mayGrowExt4 tells whether the kernel lets this process make a file system in use larger,
 // which is more than to be root: some machines take the capability away.
 func mayGrowExt4(t *testing.T) bool {

@@ -77,7 +77,7 @@ var dialers = map[string]string{
 	"core/kubelet/containerd/strays.go":        "to the sockets of shims, which that containerd started",
 	"core/kubelet/cri/cri.go":                  "to the socket of the container engine, which the operator names",
 	"core/kubelet/pluginwatch/connect.go":      "to the sockets of plugins, which root put into the kubelet's directory",
-	"core/store/etcd/etcdclient/dial.go":                  "to the store, which the operator names",
+	"core/store/etcd/etcdclient/dial.go":       "to the store, which the operator names",
 	"core/store/etcd/member.go":                "to the other members of the store, which show certificates of their authority",
 	"cmd/wasmplane/localsocket/forward.go":     "is a command's: to the server that the data directory names, where it has no socket",
 	"cmd/wasmplane/localsocket/localsocket.go": "to the socket of this machine's cluster",

@@ -58,14 +58,11 @@ func look(spec *resourcev1alpha3.ResourcePoolStatusRequestSpec, offers []*resour
 	if spec.Limit != nil {
 		limit = *spec.Limit
 	}
-	names := slices.Sorted(maps.Keys(found))
-	for _, beyond := range names[min(len(names), int(limit)):] {
-		delete(found, beyond)
-	}
 	for _, c := range claims {
 		use(found, spec.Driver, c)
 	}
-	for _, name := range slices.Sorted(maps.Keys(found)) {
+	names := slices.Sorted(maps.Keys(found))
+	for _, name := range names[:min(len(names), int(limit))] {
 		status, whole := found[name].status(spec.DefaultPartitionTypeAttribute, rules)
 		a.pools = append(a.pools, status)
 		a.incomplete = a.incomplete || !whole

@@ -26,7 +26,7 @@ func jsonList(r *api.Resource, version string, list metav1.ListMeta, items []*ob
 	return jsonPieces(kind, list, items, head, func(o *object.Object) ([]byte, error) { return o.Encoded(object.JSON) })
 }
 
-// jsonHead is what the JSON of an object of a built-in kind begins with, as encoding/json writes its TypeMeta.
+// jsonHead is what the JSON of an object or a list begins with, as encoding/json writes its TypeMeta, up to the next member.
 func jsonHead(kind schema.GroupVersionKind) []byte {
 	apiVersion, name := kind.ToAPIVersionAndKind()
 	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, name, apiVersion)
@@ -40,23 +40,20 @@ func jsonPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*obj
 	if err != nil {
 		return nil, err
 	}
-	apiVersion, name := kind.ToAPIVersionAndKind()
-	pieces, between := make([][]byte, 0, 2*len(items)+2), []byte(",{") // the next item's brace, where its head is left out
-	pieces = append(pieces, fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, name, apiVersion, listMeta))
+	pieces, comma, brace := make([][]byte, 0, 3*len(items)+2), []byte{','}, []byte{'{'}
+	pieces = append(pieces, fmt.Appendf(jsonHead(kind), `"metadata":%s,"items":[`, listMeta))
 	for i, o := range items {
 		data, err := encode(o)
 		if err != nil {
 			return nil, err
 		}
-		data = bytes.TrimSuffix(data, []byte{'\n'})
-		from, to := 0, 1
-		if rest, found := bytes.CutPrefix(data, head); found && len(head) > 0 {
-			data, to = rest, 2
+		if i > 0 {
+			pieces = append(pieces, comma)
 		}
-		if i == 0 {
-			from = 1
+		if len(head) > 0 && bytes.HasPrefix(data, head) {
+			pieces, data = append(pieces, brace), data[len(head):]
 		}
-		pieces = append(pieces, between[from:to], data)
+		pieces = append(pieces, bytes.TrimSuffix(data, []byte{'\n'}))
 	}
 	return append(pieces, []byte("]}\n")), nil
 }

@@ -36,8 +36,7 @@ func partialJSON(o *object.Object, kind schema.GroupVersionKind) ([]byte, error)
 
 // partialPrefix is what stands before the metadata of a PartialObjectMetadata.
 func partialPrefix(kind schema.GroupVersionKind) []byte {
-	apiVersion, name := kind.ToAPIVersionAndKind()
-	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":`, name, apiVersion)
+	return append(jsonHead(kind), `"metadata":`...)
 }
 
 // jsonMetadata is an object's metadata, not copied.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdtest"
 )
 
 // writerEnv turns the test binary into a process that writes until it is killed.
@@ -56,7 +57,7 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 			acknowledged[key] = rev
 		}
 	}
-	s := start(t, etcd.ServerConfig{Dir: dir}).Store()
+	s := etcdtest.Start(t, etcd.ServerConfig{Dir: dir}).Store()
 	for key, rev := range acknowledged {
 		kv, err := s.Get(t.Context(), key)
 		if err != nil || kv.ModRevision != rev || string(kv.Value) != key {

@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdtest"
 )
 
 func wantError(t *testing.T, err error, texts ...string) {
@@ -32,7 +33,7 @@ func wantError(t *testing.T, err error, texts ...string) {
 
 func TestDirectoryIsClosedToOthers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data", "etcd")
-	start(t, etcd.ServerConfig{Dir: dir})
+	etcdtest.Start(t, etcd.ServerConfig{Dir: dir})
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -195,14 +196,14 @@ func TestFullStoreRecovers(t *testing.T) {
 	if err := srv.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = start(t, cfg).Store()
+	s = etcdtest.Start(t, cfg).Store()
 	if _, err := s.Put(t.Context(), "/registry/again", make([]byte, 90_000), 0, 0); err != nil {
 		t.Fatalf("still full: %v", err)
 	}
 }
 
 func TestStoppedStoreIsUnavailable(t *testing.T) {
-	listen := socket(t)
+	listen := etcdtest.Socket(t)
 	srv, err := etcd.Start(t.Context(), etcd.ServerConfig{Dir: t.TempDir(), NoFsync: true, Listen: []string{listen}})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdtest"
 )
 
 // external is an etcd of three members, each with an endpoint for clients.
@@ -37,7 +38,7 @@ func external(t *testing.T) (members []*etcd.Server, endpoints []string) {
 			first = "https://" + address
 		}
 		cfg := s.config(name, address, join...)
-		cfg.Listen = []string{socket(t)}
+		cfg.Listen = []string{etcdtest.Socket(t)}
 		m, _ := s.open(cfg)
 		members, endpoints = append(members, m), append(endpoints, cfg.Listen[0])
 		s.wait(members[0], name+" to vote", voting(i+1))

@@ -20,7 +20,6 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
-	"github.com/wasmplane/wasmplane/core/store/etcd/failover"
 	"github.com/wasmplane/wasmplane/core/store/space"
 )
 
@@ -52,15 +51,13 @@ type LightConfig struct {
 
 // Light is the store of a server that keeps no part of it: it lies with the members, which come and go meanwhile.
 type Light struct {
-	cfg       LightConfig
-	store     *etcdclient.Store
-	client    *clientv3.Client    // the store's
-	endpoints *failover.Endpoints // the store's
-	usage     atomic.Pointer[space.Usage]
-	ends      func()
-	once      sync.Once
-	closed    chan struct{}
-	cause     error // set before closed is closed
+	cfg    LightConfig
+	store  *etcdclient.Store
+	usage  atomic.Pointer[space.Usage]
+	ends   func()
+	once   sync.Once
+	closed chan struct{}
+	cause  error // set before closed is closed
 }
 
 // DialMembers connects to the members, and waits until one of them can be used, however long that takes.
@@ -71,7 +68,7 @@ func DialMembers(ctx context.Context, cfg LightConfig) (*Light, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Light{cfg: cfg, store: st, client: st.Client(), endpoints: st.Endpoints(), closed: make(chan struct{})}
+	l := &Light{cfg: cfg, store: st, closed: make(chan struct{})}
 	l.usage.Store(&space.Usage{})
 	if err := l.await(ctx); err != nil {
 		return nil, errors.Join(err, l.store.Close())
@@ -88,9 +85,9 @@ func (l *Light) await(ctx context.Context) error {
 	var reported string
 	for {
 		var failures []string
-		for _, url := range l.endpoints.All() {
+		for _, url := range l.store.Endpoints().All() {
 			one, cancel := context.WithTimeout(ctx, answering)
-			status, err := l.client.Maintenance.Status(one, url)
+			status, err := l.store.Client().Maintenance.Status(one, url)
 			cancel()
 			why := "too few of those that keep the store are there"
 			switch {
@@ -152,12 +149,12 @@ func (l *Light) look(ctx context.Context) error {
 			urls = append(urls, m.Peer)
 		}
 	}
-	before := l.endpoints.All()
+	before := l.store.Endpoints().All()
 	if len(urls) == 0 || sameSet(urls, before) {
 		return nil
 	}
 	l.cfg.Logger.InfoContext(ctx, "the servers that keep the store are others now", "stores", urls)
-	l.endpoints.Replace(l.client, urls)
+	l.store.Endpoints().Replace(l.store.Client(), urls)
 	if err := l.cfg.Changed(urls); err != nil {
 		l.cfg.Logger.WarnContext(ctx, "the list of servers that keep the store could not be kept; after a restart this server knows the old ones", "error", err)
 	}
@@ -171,7 +168,7 @@ func sameSet(a, b []string) bool {
 func (l *Light) list(ctx context.Context) ([]store.Member, error) {
 	var list *clientv3.MemberListResponse
 	err := l.store.Outlive(ctx, func(ctx context.Context) (err error) {
-		list, err = l.client.MemberList(ctx)
+		list, err = l.store.Client().MemberList(ctx)
 		return err
 	})
 	if removed(err) {
@@ -202,7 +199,7 @@ func (l *Light) Members(ctx context.Context) ([]store.Member, error) {
 			asked.Go("etcd: ask a member", func() {
 				one, cancel := context.WithTimeout(ctx, answering)
 				defer cancel()
-				if status, err := l.client.Maintenance.Status(one, m.Peer); err == nil {
+				if status, err := l.store.Client().Maintenance.Status(one, m.Peer); err == nil {
 					m.Alive, m.Leader = true, fmt.Sprintf("%x", status.Leader) == m.ID
 				}
 			})
@@ -239,11 +236,11 @@ func (l *Light) measure(ctx context.Context) error {
 
 // weigh asks one member that answers: all of them hold the same, but for free pages.
 func (l *Light) weigh(ctx context.Context) {
-	endpoints := l.client.Endpoints()
+	endpoints := l.store.Client().Endpoints()
 	if len(endpoints) == 0 {
 		return
 	}
-	status, err := l.client.Maintenance.Status(ctx, endpoints[0])
+	status, err := l.store.Client().Maintenance.Status(ctx, endpoints[0])
 	if err != nil {
 		return // the next look asks again
 	}

@@ -45,7 +45,7 @@ func (s *Server) Members(ctx context.Context) ([]store.Member, error) {
 	defer cancel()
 	var list *clientv3.MemberListResponse
 	err := s.store.Outlive(ctx, func(ctx context.Context) (err error) {
-		list, err = s.client.MemberList(ctx)
+		list, err = s.store.Client().MemberList(ctx)
 		return err
 	})
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Server) advertise(ctx context.Context, address string) error {
 	ctx, cancel := s.store.Bound(ctx)
 	defer cancel()
 	if err := s.store.Outlive(ctx, func(ctx context.Context) error {
-		_, err := s.client.MemberUpdate(ctx, uint64(own.ID), []string{want})
+		_, err := s.store.Client().MemberUpdate(ctx, uint64(own.ID), []string{want})
 		return err
 	}); err != nil {
 		return fmt.Errorf("have the other servers know the address %s: %s", address, etcdclient.Plain(err))
@@ -122,7 +122,7 @@ func (s *Server) Add(ctx context.Context, address string) error {
 	tries := 0
 	err := s.persist(ctx, func(ctx context.Context) error {
 		tries++
-		_, err := s.client.MemberAddAsLearner(ctx, []string{"https://" + address})
+		_, err := s.store.Client().MemberAddAsLearner(ctx, []string{"https://" + address})
 		if tries > 1 && errors.Is(err, rpctypes.ErrPeerURLExist) {
 			return nil // by a try that a change of leaders left unknown
 		}
@@ -194,7 +194,7 @@ func (s *Server) Remove(ctx context.Context, id string) error {
 		return err
 	}
 	err = s.persist(ctx, func(ctx context.Context) error {
-		_, err := s.client.MemberRemove(ctx, number)
+		_, err := s.store.Client().MemberRemove(ctx, number)
 		return err
 	})
 	switch {
@@ -217,7 +217,7 @@ func (s *Server) promote(ctx context.Context, progress func(string)) error {
 	again := run.Backoff{First: 100 * time.Millisecond, Longest: time.Second}
 	for s.etcd.Server.IsLearner() {
 		one, cancel := context.WithTimeout(ctx, answering)
-		_, err := s.client.MemberPromote(one, uint64(s.etcd.Server.MemberID()))
+		_, err := s.store.Client().MemberPromote(one, uint64(s.etcd.Server.MemberID()))
 		cancel()
 		if errors.Is(err, rpctypes.ErrMemberNotLearner) || err == nil {
 			continue // this member hears of it in a moment

@@ -81,13 +81,12 @@ type Peers struct {
 
 // Server is an etcd that runs in this process.
 type Server struct {
-	etcd   *embed.Etcd
-	client *clientv3.Client
-	store  *etcdclient.Store // on client
-	lock   *os.File
-	quota  int64
-	peers  *peers // nil = there are no others
-	ends   func() // what goes on beside; nil = nothing does
+	etcd  *embed.Etcd
+	store *etcdclient.Store
+	lock  *os.File
+	quota int64
+	peers *peers // nil = there are no others
+	ends  func() // what goes on beside; nil = nothing does
 	// applied is the last entry of the log that the database had at the start.
 	applied uint64
 }
@@ -140,8 +139,7 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 	if err := s.await(ctx, cfg); err != nil {
 		return nil, err
 	}
-	s.client = v3client.New(s.etcd.Server)
-	s.store = etcdclient.New(s.client, "the store in "+cfg.Dir, cfg.Timeout)
+	s.store = etcdclient.New(v3client.New(s.etcd.Server), "the store in "+cfg.Dir, cfg.Timeout)
 	s.followElections(ctx)
 	if err := s.promote(ctx, cfg.Progress); err != nil {
 		return nil, err
@@ -233,7 +231,7 @@ func (s *Server) await(ctx context.Context, cfg ServerConfig) error {
 func (s *Server) relieve(ctx context.Context, cfg ServerConfig) error {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
-	alarms, err := s.client.Maintenance.AlarmList(ctx)
+	alarms, err := s.store.Client().Maintenance.AlarmList(ctx)
 	if err != nil {
 		return fmt.Errorf("read alarms: %w", err)
 	}
@@ -253,7 +251,7 @@ func (s *Server) relieve(ctx context.Context, cfg ServerConfig) error {
 			cfg.Logger.ErrorContext(ctx, "the store has an alarm", "alarm", a.Alarm)
 			continue
 		}
-		if _, err := s.client.Maintenance.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
+		if _, err := s.store.Client().Maintenance.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
 			return fmt.Errorf("take back the alarm: %w", err)
 		}
 		cfg.Logger.WarnContext(ctx, "the store had been full; it has room again", "bytes", size, "quota", cfg.Quota)

@@ -55,7 +55,7 @@ func (s *Server) Reclaim(ctx context.Context) error {
 			continue
 		}
 		ctx, cancel := s.store.Bound(ctx)
-		_, err := s.client.Maintenance.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a))
+		_, err := s.store.Client().Maintenance.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a))
 		cancel()
 		if err != nil {
 			return fmt.Errorf("take back the alarm: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdtest"
 	"github.com/wasmplane/wasmplane/core/store/space"
 )
 
@@ -19,7 +20,7 @@ import (
 func kept(t *testing.T, quota int64) (*etcd.Server, *space.Keeper) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	srv := start(t, etcd.ServerConfig{NoFsync: true, Quota: quota, Logger: log})
+	srv := etcdtest.Start(t, etcd.ServerConfig{NoFsync: true, Quota: quota, Logger: log})
 	k, err := space.New(space.Config{Store: srv.Store(), Gauge: srv, Quota: quota, Logger: log})
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,42 +17,16 @@ import (
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 	"github.com/wasmplane/wasmplane/core/store/etcd/etcdclient"
+	"github.com/wasmplane/wasmplane/core/store/etcd/etcdtest"
 	"github.com/wasmplane/wasmplane/core/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start runs an etcd, which the tests' stores are clients of.
-func start(t *testing.T, cfg etcd.ServerConfig) *etcd.Server {
-	t.Helper()
-	cfg.Dir = filepath.Join(t.TempDir(), "etcd")
-	s, err := etcd.Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
-// socket is the URL of a socket with a path that is short enough.
-func socket(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "wp") //nolint:usetesting // the path of a socket has 107 bytes at most
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return (&url.URL{Scheme: "unix", Path: filepath.Join(dir, "s")}).String()
-}
-
 func TestExternalStoreKeepsTheContract(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store {
-		listen := socket(t)
-		start(t, etcd.ServerConfig{NoFsync: true, Listen: []string{listen}})
+		listen := etcdtest.Socket(t)
+		etcdtest.Start(t, etcd.ServerConfig{NoFsync: true, Listen: []string{listen}})
 		s, err := etcdclient.Dial(t.Context(), etcdclient.Config{Endpoints: []string{listen}})
 		if err != nil {
 			t.Fatal(err)
@@ -102,7 +75,7 @@ func TestDialSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestTooLargeValue(t *testing.T) {
-	s := start(t, etcd.ServerConfig{NoFsync: true, MaxRequest: 100_000}).Store()
+	s := etcdtest.Start(t, etcd.ServerConfig{NoFsync: true, MaxRequest: 100_000}).Store()
 	_, err := s.Put(t.Context(), "/registry/large", make([]byte, 200_000), 0, 0)
 	if !errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("got %v, want ErrTooLarge", err)
@@ -110,7 +83,7 @@ func TestTooLargeValue(t *testing.T) {
 }
 
 func TestLeasesAreShared(t *testing.T) {
-	s := start(t, etcd.ServerConfig{NoFsync: true}).Store()
+	s := etcdtest.Start(t, etcd.ServerConfig{NoFsync: true}).Store()
 	ids := map[int64]int{}
 	for i := range 1500 {
 		key := "/registry/events/" + strings.Repeat("e", i%50) + string(rune('a'+i/50))
@@ -129,7 +102,7 @@ func TestLeasesAreShared(t *testing.T) {
 }
 
 func TestBackupHoldsEverything(t *testing.T) {
-	s := start(t, etcd.ServerConfig{}).Store()
+	s := etcdtest.Start(t, etcd.ServerConfig{}).Store()
 	if _, err := s.Put(t.Context(), "/registry/a", []byte("needle in the backup"), 0, 0); err != nil {
 		t.Fatal(err)
 	}

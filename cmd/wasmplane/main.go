@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/command"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/kubectltexts"
 	"github.com/wasmplane/wasmplane/core/chart/render"
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd"
 	"github.com/wasmplane/wasmplane/plugins/host/compiler"
@@ -26,5 +27,5 @@ func main() {
 	// A certificate that another authority has signed is to be in use everywhere before the one
 	// before is dropped (core/join/succession): clients look for it as often as this.
 	transport.CertCallbackRefreshDuration = 10 * time.Second
-	os.Exit(command.Main(command.Args(os.Args), os.Stdout, os.Stderr))
+	os.Exit(command.Main(kubectltexts.Args(os.Args), os.Stdout, os.Stderr))
 }

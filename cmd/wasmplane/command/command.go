@@ -25,6 +25,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/debug"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/explain"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/kubectltexts"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/plugin"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/simulation"
@@ -36,18 +37,9 @@ import (
 // Version of this build, set by the linker.
 var Version = "unknown"
 
-// Args are the arguments of a command line: a program that is called kubectl, by a link or a copy, is
-// kubectl.
-func Args(line []string) []string {
-	if len(line) > 0 && filepath.Base(line[0]) == "kubectl" {
-		return append([]string{"kubectl"}, line[1:]...)
-	}
-	return line[min(1, len(line)):]
-}
-
 // Main runs the command line and returns the process's exit code.
 func Main(args []string, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == "kubectl" {
+	if kubectltexts.IsKubectl(args) {
 		return runKubectl(args[1:], stderr)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

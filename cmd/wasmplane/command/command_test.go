@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/kubectltexts"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/core/config"
 )
@@ -73,7 +74,7 @@ func TestTheNameSaysWhatItIs(t *testing.T) {
 		{"kubectl", "kubectl"},
 		{"wasmplane", ""},
 	} {
-		if got := strings.Join(Args(strings.Fields(c.line)), " "); got != c.want {
+		if got := strings.Join(kubectltexts.Args(strings.Fields(c.line)), " "); got != c.want {
 			t.Errorf("%s: arguments %q, want %q", c.line, got, c.want)
 		}
 	}

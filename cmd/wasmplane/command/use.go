@@ -34,7 +34,6 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/check"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
-	_ "github.com/wasmplane/wasmplane/cmd/wasmplane/kubectltexts" // before kubectl
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/localsocket"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/members"

@@ -2,8 +2,5 @@
 
 package kubectltexts
 
-// Late and IsKubectl are for tests, which import kubectl and are not to be part of this package: it would wait for it.
-var (
-	Late      = &late
-	IsKubectl = isKubectl
-)
+// Late is for tests, which import kubectl and are not to be part of this package: it would wait for it.
+var Late = &late

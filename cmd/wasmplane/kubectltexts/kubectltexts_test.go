@@ -33,7 +33,7 @@ func TestKubectlReadsThem(t *testing.T) {
 		{[]string{"wasmplane"}, false},
 		{nil, false},
 	} {
-		if got := kubectltexts.IsKubectl(c.line); got != c.want {
+		if got := kubectltexts.IsKubectl(kubectltexts.Args(c.line)); got != c.want {
 			t.Errorf("%q: %v", c.line, got)
 		}
 	}

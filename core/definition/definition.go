@@ -70,6 +70,11 @@ func New(k Kind) *apiextensionsv1.CustomResourceDefinition {
 	return d
 }
 
+// Show is a column with the value at a path, of a type such as string. Those of priority 1 are shown by -o wide.
+func Show(name, kind, path, description string, priority int32) Column {
+	return Column{Name: name, Type: kind, JSONPath: path, Description: description, Priority: priority}
+}
+
 // Text is a field of text.
 func Text(description string) Props { return Props{Type: "string", Description: description} }
 

@@ -190,23 +190,20 @@ func (c *Object) sources() (n int) {
 
 // Definition is the definition of the custom resource.
 func Definition() *apiextensionsv1.CustomResourceDefinition {
-	column := func(name, kind, path, text string, priority int32) definition.Column {
-		return definition.Column{Name: name, Type: kind, JSONPath: path, Description: text, Priority: priority}
-	}
 	return definition.New(definition.Kind{
 		Resource: Resource(), Kind: Kind, Scope: apiextensionsv1.NamespaceScoped, Categories: []string{"wasmplane"},
 		Description: "HelmChart is a Helm chart that is kept installed, by the rights of a service account of its namespace.",
 		Required:    []string{"spec"}, Spec: specSchema(), Status: statusSchema(),
 		Columns: []definition.Column{
-			column("Release", "string", ".status.releaseName", "the release's name", 0),
-			column("Namespace", "string", ".status.releaseNamespace", "where the release is", 1),
-			column("Revision", "integer", ".status.revision", "of the release", 0),
-			column("Chart", "string", ".status.chartName", "name of the chart that is installed", 0),
-			column("Version", "string", ".status.chartVersion", "of that chart", 0),
-			column("Ready", "string", `.status.conditions[?(@.type=="Ready")].status`, "whether what the spec asks for is installed", 0),
-			column("Reason", "string", `.status.conditions[?(@.type=="Ready")].reason`, "why it is or is not", 0),
-			column("Message", "string", `.status.conditions[?(@.type=="Ready")].message`, "what is to be done", 1),
-			column("Age", "date", ".metadata.creationTimestamp", "", 0),
+			definition.Show("Release", "string", ".status.releaseName", "the release's name", 0),
+			definition.Show("Namespace", "string", ".status.releaseNamespace", "where the release is", 1),
+			definition.Show("Revision", "integer", ".status.revision", "of the release", 0),
+			definition.Show("Chart", "string", ".status.chartName", "name of the chart that is installed", 0),
+			definition.Show("Version", "string", ".status.chartVersion", "of that chart", 0),
+			definition.Show("Ready", "string", `.status.conditions[?(@.type=="Ready")].status`, "whether what the spec asks for is installed", 0),
+			definition.Show("Reason", "string", `.status.conditions[?(@.type=="Ready")].reason`, "why it is or is not", 0),
+			definition.Show("Message", "string", `.status.conditions[?(@.type=="Ready")].message`, "what is to be done", 1),
+			definition.Show("Age", "date", ".metadata.creationTimestamp", "", 0),
 		},
 	})
 }

@@ -56,29 +56,26 @@ func Definition() *apiextensionsv1.CustomResourceDefinition {
 	spec := schemaOf(reflect.TypeFor[manifest.Entry](), "spec")
 	delete(spec.Properties, "name") // the object's own
 	spec.Description = "The entry by which a plugin is loaded."
-	column := func(name, kind, path, text string, priority int32) definition.Column {
-		return definition.Column{Name: name, Type: kind, JSONPath: path, Description: text, Priority: priority}
-	}
 	return definition.New(definition.Kind{
 		Resource: Resource(), Kind: Kind, Categories: []string{"wasmplane"},
 		Description: "Plugin is a Wasm plugin that is asked at decision points of the cluster.",
 		Required:    []string{"spec"}, Spec: spec, Status: statusSchema(),
 		Columns: []definition.Column{
-			column("Ready", "string", `.status.conditions[?(@.type=="Ready")].status`, "whether a version answers in every process that asks it",
+			definition.Show("Ready", "string", `.status.conditions[?(@.type=="Ready")].status`, "whether a version answers in every process that asks it",
 				0),
-			column("Updated", "string", `.status.conditions[?(@.type=="Updated")].status`, "whether that version is the one of the spec", 0),
-			column("Mode", "string", ".status.mode", "what its decisions do", 0),
-			column("Version", "string", ".status.version", "what the module calls itself", 0),
-			column("Calls", "integer", ".status.calls", "calls since the processes started", 0),
-			column("Denials", "integer", ".status.denials", "refusals among them", 0),
-			column("Failures", "integer", ".status.failures", "failed calls among them", 0),
-			column("Time", "string", ".status.meanTime", "mean time of a call", 0),
-			column("Origin", "string", ".status.origin", "where the entry stands: file, api or tenant", 0),
-			column("Differing", "integer", ".status.candidate.differing", "calls that the candidate decided differently", 1),
-			column("Points", "string", ".status.points", "where it takes part", 1),
-			column("Digest", "string", ".status.digest", "of the module in force", 1),
-			column("Message", "string", `.status.conditions[?(@.type=="Updated")].message`, "why the spec's version is not in force", 1),
-			column("Age", "date", ".metadata.creationTimestamp", "", 0),
+			definition.Show("Updated", "string", `.status.conditions[?(@.type=="Updated")].status`, "whether that version is the one of the spec", 0),
+			definition.Show("Mode", "string", ".status.mode", "what its decisions do", 0),
+			definition.Show("Version", "string", ".status.version", "what the module calls itself", 0),
+			definition.Show("Calls", "integer", ".status.calls", "calls since the processes started", 0),
+			definition.Show("Denials", "integer", ".status.denials", "refusals among them", 0),
+			definition.Show("Failures", "integer", ".status.failures", "failed calls among them", 0),
+			definition.Show("Time", "string", ".status.meanTime", "mean time of a call", 0),
+			definition.Show("Origin", "string", ".status.origin", "where the entry stands: file, api or tenant", 0),
+			definition.Show("Differing", "integer", ".status.candidate.differing", "calls that the candidate decided differently", 1),
+			definition.Show("Points", "string", ".status.points", "where it takes part", 1),
+			definition.Show("Digest", "string", ".status.digest", "of the module in force", 1),
+			definition.Show("Message", "string", `.status.conditions[?(@.type=="Updated")].message`, "why the spec's version is not in force", 1),
+			definition.Show("Age", "date", ".metadata.creationTimestamp", "", 0),
 		},
 	})
 }

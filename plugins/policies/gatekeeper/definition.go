@@ -55,17 +55,14 @@ func (t *Template) Definition() *apiextensionsv1.CustomResourceDefinition {
 	if t.parameters != nil {
 		spec.Properties["parameters"] = *t.parameters
 	}
-	column := func(name, kind, path, description string) definition.Column {
-		return definition.Column{Name: name, Type: kind, JSONPath: path, Description: description}
-	}
 	resource := strings.ToLower(t.Kind)
 	return definition.New(definition.Kind{
 		Resource: schema.GroupVersionResource{Group: ConstraintGroup, Version: ConstraintVersion, Resource: resource}, Kind: t.Kind,
 		ShortNames: t.shortNames, Categories: []string{"constraint", "constraints"}, Spec: spec, Status: definition.Open("What became of it."),
 		Columns: []definition.Column{
-			column("enforcement-action", "string", ".spec.enforcementAction", "What its decisions do."),
-			column("ready", "string", `.status.conditions[?(@.type=="Ready")].status`, "Whether it is in force."),
-			column("total-violations", "integer", ".status.totalViolations", "Refusals and what would have been."),
+			definition.Show("enforcement-action", "string", ".spec.enforcementAction", "What its decisions do.", 0),
+			definition.Show("ready", "string", `.status.conditions[?(@.type=="Ready")].status`, "Whether it is in force.", 0),
+			definition.Show("total-violations", "integer", ".status.totalViolations", "Refusals and what would have been.", 0),
 		},
 	})
 }

@@ -127,7 +127,7 @@ var kyvernoShort = map[string]string{
 }
 
 func column(name, path, description string) definition.Column {
-	return definition.Column{Name: name, Type: "string", JSONPath: path, Description: description}
+	return definition.Show(name, "string", path, description, 0)
 }
 
 // defined is the definition of a kind of which nothing is described: its reader says what is wrong.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -260,24 +259,25 @@ func (c *call) get() error {
 	if err != nil {
 		return err
 	}
-	if err := c.needObjects(f, slices.Values([]*object.Object{o})); err != nil {
+	if err := c.needs(decodes(f, o)); err != nil {
 		return err
 	}
 	c.s.answers.Object(c.w, c.req, f, http.StatusOK, c.reg, o)
 	return nil
 }
 
-// needObjects asks for what it takes to answer objects, of which the large ones count: those that are stored otherwise than they are
-// answered are decoded, one after the other.
-func (c *call) needObjects(f answer.Format, objects iter.Seq[*object.Object]) error {
+// needs asks for what it takes to decode a stored object.
+func (c *call) needs(size int64) error {
+	return decodedsize.Need(c.req.Context(), decodedsize.Current, size)
+}
+
+// decodes is what an object takes that has to be decoded to be answered, since it is stored otherwise; small ones do not count.
+func decodes(f answer.Format, o *object.Object) int64 {
 	const large = 16 << 10
-	most := int64(0)
-	for o := range objects {
-		if n := o.PackedSize(); n > large && (!f.Convert.Empty() || o.Packed(f.MediaType) == nil) {
-			most = max(most, decodedsize.OfObject(o))
-		}
+	if o.PackedSize() > large && (!f.Convert.Empty() || o.Packed(f.MediaType) == nil) {
+		return decodedsize.OfObject(o)
 	}
-	return decodedsize.Need(c.req.Context(), decodedsize.Current, most)
+	return 0
 }
 
 // listOptions are those of lists, watches and deletecollections.
@@ -313,13 +313,11 @@ func (c *call) list() error {
 	if err != nil {
 		return err
 	}
-	if err := c.needObjects(f, func(yield func(*object.Object) bool) {
-		for _, item := range l.Items {
-			if !yield(item.Object) {
-				return
-			}
-		}
-	}); err != nil {
+	most := int64(0) // they are decoded one after the other
+	for _, item := range l.Items {
+		most = max(most, decodes(f, item.Object))
+	}
+	if err := c.needs(most); err != nil {
 		return err
 	}
 	c.s.answers.List(c.w, c.req, f, c.reg, c.info.APIVersion, l)

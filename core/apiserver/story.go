@@ -97,15 +97,14 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 		s.forbid(w, req, err)
 		return
 	}
-	ctx = genericrequest.WithUser(ctx, asker) // from here on the request is somebody else's
+	account := s.budget.Open(asker)
+	defer account.Close()
+	ctx = decodedsize.With(genericrequest.WithUser(ctx, asker), account) // from here on the request is somebody else's
 	req = req.WithContext(ctx)
 	// Before there is a seat: who may not has none, and none is held while a body comes.
 	if !s.permitted(w, req, info, asker) {
 		return
 	}
-	account := s.budget.Open(asker)
-	defer account.Close()
-	req = req.WithContext(decodedsize.With(ctx, account))
 	if err := s.fetch(w, req, info, account); err != nil {
 		s.classify(w, req, info, asker)
 		s.answers.Fail(w, req, err)

@@ -26,10 +26,11 @@ import (
 
 // Patch is the current object (nil: there is none) as the request's patch changes it.
 func (b *Body) Patch(ctx context.Context, current *object.Object) (*object.Object, error) {
-	if err := b.bound(); err != nil {
+	mediaType := b.patchMediaType()
+	if err := b.bound(mediaType); err != nil {
 		return nil, err
 	}
-	if err := b.needMerge(ctx, current); err != nil {
+	if err := b.needMerge(ctx, current, mediaType); err != nil {
 		return nil, err
 	}
 	if b.IsApply() {
@@ -167,39 +168,34 @@ type bounding interface {
 }
 
 // bound refuses a patch that has the shape of an object and is too large for one, before it is decoded and merged.
-func (b *Body) bound() error {
+func (b *Body) bound(mediaType string) error {
 	c, ok := b.Codec.(bounding)
-	if !ok {
-		return nil
+	if !ok || b.PatchType == types.JSONPatchType || mediaType != object.JSON {
+		return nil // an apply is looked at as a tree once more, and what comes of a JSON patch when it is decoded
 	}
-	switch b.PatchType {
-	case types.MergePatchType, types.StrategicMergePatchType:
-		return c.Bound(b.Data, object.JSON)
-	case types.ApplyYAMLPatchType:
-		if json.Valid(b.Data) {
-			return c.Bound(b.Data, object.JSON)
-		}
-	default: // an apply is looked at as a tree once more, and what comes of a JSON patch when it is decoded
+	return c.Bound(b.Data, mediaType)
+}
+
+// patchMediaType is what the patch is written in. Most applies that are sent as YAML are JSON.
+func (b *Body) patchMediaType() string {
+	switch {
+	case b.PatchType == types.ApplyCBORPatchType:
+		return object.CBOR
+	case b.PatchType == types.ApplyYAMLPatchType && !json.Valid(b.Data):
+		return object.YAML
 	}
-	return nil
+	return object.JSON
 }
 
 // needPatch asks for what it takes to decode the patch.
-func (b *Body) needPatch(ctx context.Context) error {
-	mediaType := object.JSON
-	switch {
-	case b.PatchType == types.ApplyCBORPatchType:
-		mediaType = object.CBOR
-	case b.PatchType == types.ApplyYAMLPatchType && !json.Valid(b.Data):
-		mediaType = object.YAML
-	}
+func (b *Body) needPatch(ctx context.Context, mediaType string) error {
 	return decodedsize.Need(ctx, decodedsize.Decoded, decodedsize.TreeSize(b.Data, mediaType))
 }
 
 // needMerge asks for what it takes to decode the patch and current, and for what is made of the two where they are merged as trees. What
 // comes of the other patches is a text, whose size is known before it is decoded.
-func (b *Body) needMerge(ctx context.Context, current *object.Object) error {
-	if err := b.needPatch(ctx); err != nil || current == nil {
+func (b *Body) needMerge(ctx context.Context, current *object.Object, mediaType string) error {
+	if err := b.needPatch(ctx, mediaType); err != nil || current == nil {
 		return err
 	}
 	size := decodedsize.OfObject(current)

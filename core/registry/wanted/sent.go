@@ -48,7 +48,7 @@ func (s Sent) Decode(ctx context.Context) (runtime.Object, error) {
 // Patch applies the request's patch, of whatever type, to now, and writes into the
 // managed fields of what it returns who changed what.
 func (s Sent) Patch(ctx context.Context, owners ownership.Upstream, now runtime.Object) (runtime.Object, error) {
-	if err := s.needPatch(ctx); err != nil {
+	if err := s.needPatch(ctx, s.patchMediaType()); err != nil {
 		return nil, err
 	}
 	if s.IsApply() {

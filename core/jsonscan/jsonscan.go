@@ -64,7 +64,7 @@ func Deeper(data []byte, levels int) bool {
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
 		case '"':
-			i = closing(data, i)
+			i = Closing(data, i)
 		case '{', '[':
 			if depth++; depth > levels {
 				return true
@@ -83,7 +83,7 @@ func LongerName(data []byte, most int) bool {
 			continue
 		}
 		begin := i
-		if i = closing(data, i); i-begin-1 <= most {
+		if i = Closing(data, i); i-begin-1 <= most {
 			continue
 		}
 		if after := skipSpace(data, i+1); after < len(data) && data[after] == ':' {
@@ -98,7 +98,7 @@ func Commas(data []byte) (n int) {
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
 		case '"':
-			i = closing(data, i)
+			i = Closing(data, i)
 		case ',':
 			n++
 		}
@@ -115,7 +115,7 @@ func LongestList(data []byte) int {
 		c, inside := data[i], len(entries) > 0
 		switch {
 		case c == '"':
-			i = closing(data, i)
+			i = Closing(data, i)
 		case c == '{' || c == '[':
 			entries = append(entries, 1)
 		case c == ',' && inside:
@@ -172,8 +172,8 @@ func valueEnd(data []byte, i int) int {
 	return -1
 }
 
-// closing is the index of the quote that ends the string that begins at i, or that of data's end.
-func closing(data []byte, i int) int {
+// Closing is the index of the quote that ends the string that begins at i, or that of data's end.
+func Closing(data []byte, i int) int {
 	if end := stringEnd(data, i); end >= 0 {
 		return end - 1
 	}

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubernetes/pkg/apis/admissionregistration"
 	"k8s.io/kubernetes/pkg/apis/resource"
+
+	"github.com/wasmplane/wasmplane/core/api/pathlength"
 )
 
 func policy(expressions ...string) *admissionregistration.ValidatingAdmissionPolicy {
@@ -112,9 +114,9 @@ func TestDefinitionsAreBoundedBeforeTheyAreCompiled(t *testing.T) {
 	}{
 		"rules":       {properties(1001, one), "has 1001 rules"},
 		"patterns":    {properties(500, apiextensions.JSONSchemaProps{Type: "string", Pattern: "^((a{0,30}){0,30})*x{1,1000}$"}), "the patterns of the definition have a size of"},
-		"a long name": {schema{Properties: map[string]schema{strings.Repeat("n", MaxPath): {}}}, "the paths of the definition's fields are too long"},
+		"a long name": {schema{Properties: map[string]schema{strings.Repeat("n", pathlength.Max): {}}}, "the paths of the definition's fields are too long"},
 		"long names": {
-			schema{Properties: map[string]schema{strings.Repeat("n", MaxPath-100): properties(MaxPaths/MaxPath+100, schema{})}},
+			schema{Properties: map[string]schema{strings.Repeat("n", pathlength.Max-100): properties(pathlength.MaxAll/pathlength.Max+100, schema{})}},
 			"the paths of the definition's fields are too long",
 		},
 		"in one list": {apiextensions.JSONSchemaProps{XValidations: rules(1001, apiextensions.ValidationRule{Rule: "true"})}, "has 1001 rules"},

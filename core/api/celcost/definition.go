@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/wasmplane/wasmplane/core/api/pathlength"
 	"github.com/wasmplane/wasmplane/core/api/patterncost"
 )
 
@@ -29,10 +30,6 @@ const (
 	// kilobyte in four versions, and a third of a second of a processor for 10,000 in each write. Those of a MiB that people use have
 	// descriptions, and some 10,000.
 	MaxSchemas = 30_000
-	// MaxPath is how many bytes the path of one has, and MaxPaths those of all together, of their rules, enumerations and required names
-	// too: each error is told by its path, so that of 3,000 fields that are wrong below a name of 500 KB there were gigabytes.
-	MaxPath  = 16 << 10
-	MaxPaths = 64 << 20
 )
 
 // Strategy is what upstream has for CustomResourceDefinitions.
@@ -85,9 +82,8 @@ func checkDefinition(spec *apiextensions.CustomResourceDefinitionSpec) field.Err
 	case schemas > MaxSchemas:
 		why = fmt.Sprintf("the definition has %d schemas in all its versions, those of fields, lists and maps counted, and at most %d may be in one "+
 			"definition; leave fields out of it by x-kubernetes-preserve-unknown-fields", schemas, MaxSchemas)
-	case w.paths > MaxPaths || w.longest > MaxPath:
-		why = fmt.Sprintf("the paths of the definition's fields are too long: one may have %d bytes, and all together %d; shorten the names of fields "+
-			"that have others in them", MaxPath, MaxPaths)
+	case w.paths.Over():
+		why = pathlength.Refusal("the definition's fields")
 	case patterns > patterncost.MaxSize || patterns < 0: // more than a number can be
 		why = fmt.Sprintf("the patterns of the definition have a size of %d, where {1,100} counts a hundred times, and all of one definition "+
 			"may have %d", patterns, patterncost.MaxSize)
@@ -109,7 +105,11 @@ func checkDefinition(spec *apiextensions.CustomResourceDefinitionSpec) field.Err
 }
 
 // work is what the rules of a definition cost to be compiled.
-type work struct{ rules, bytes, squares, types, paths, longest int }
+type work struct {
+	rules, bytes, squares, types int
+	// paths of its schemas, by which their rules, enumerations and required names are named too
+	paths pathlength.Sum
+}
 
 // schema adds a schema with what is in it, which is compiled so many times, and answers
 // how many schemas that are. path is how long the names on the way to it are.
@@ -123,8 +123,7 @@ func (w *work) schema(s *apiextensions.JSONSchemaProps, times, path int) (schema
 	schemas = 1
 	const word = 16 // properties[], additionalProperties
 	path += word
-	w.longest = max(w.longest, path)
-	w.paths += path * (1 + len(s.XValidations) + len(s.Enum) + len(s.Required))
+	w.paths.Add(path, 1+len(s.XValidations)+len(s.Enum)+len(s.Required))
 	for name, p := range s.Properties {
 		schemas += w.schema(&p, times, path+len(name))
 	}

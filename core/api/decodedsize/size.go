@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"github.com/wasmplane/wasmplane/core/api/envelope"
+	"github.com/wasmplane/wasmplane/core/jsonscan"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -37,11 +38,11 @@ func Size(t reflect.Type, data []byte, mediaType string) int64 {
 		c.message(&Shape{fields: map[uint64]*Shape{2: s}}, bytes.TrimPrefix(data, []byte(envelope.Prefix)), 0)
 		return text + min(c.size, Max)
 	case object.YAML:
-		values := int64(separators(data))
-		if aliased(data) {
-			return text + values*yamlNode + Max
+		values, object := int64(separators(data)), int64(Max)
+		if !aliased(data) {
+			object = min(values*max(s.largest, treeEntry), Max)
 		}
-		return text + values*yamlNode + min(values*max(s.largest, treeEntry), Max)
+		return text + values*yamlNode + object
 	}
 	return TreeSize(data, mediaType)
 }
@@ -53,10 +54,11 @@ func TreeSize(data []byte, mediaType string) int64 {
 	case object.JSON:
 		return text + tree(data)
 	case object.YAML:
+		n := text + int64(separators(data))*(yamlNode+treeMember)
 		if aliased(data) {
-			return text + int64(separators(data))*(yamlNode+treeMember) + Max
+			n += Max
 		}
-		return text + int64(separators(data))*(yamlNode+treeMember)
+		return n
 	}
 	return text + treeOfCBOR(data)
 }
@@ -67,7 +69,7 @@ func tree(data []byte) int64 {
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
 		case '"':
-			i = afterText(data, i) - 1
+			i = jsonscan.Closing(data, i)
 		case '{':
 			n, opened = n+treeMap, true
 		case '}':
@@ -108,19 +110,6 @@ func treeOfCBOR(data []byte) (n int64) {
 		}
 	}
 	return n
-}
-
-// afterText is the index behind the text that begins at i.
-func afterText(data []byte, i int) int {
-	for i++; i < len(data); i++ {
-		switch data[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return len(data)
 }
 
 // aliased says whether YAML may have aliases, which stand for any number of values.

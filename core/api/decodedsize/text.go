@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/wasmplane/wasmplane/core/api/envelope"
+	"github.com/wasmplane/wasmplane/core/jsonscan"
 )
 
 // shortest is how many bytes an entry has at least, in any media type.
@@ -123,18 +124,13 @@ func (c *count) scalar(s *Shape) {
 
 // quoted reads a text.
 func (r *textOf) quoted() []byte {
-	began := r.at
-	for r.at++; r.at < len(r.data); r.at++ {
-		switch r.data[r.at] {
-		case '\\':
-			r.at++
-		case '"':
-			r.at++
-			return r.data[began:r.at]
-		}
+	began, end := r.at, jsonscan.Closing(r.data, r.at)
+	if end == len(r.data) {
+		r.at = end
+		return nil
 	}
-	r.at = len(r.data)
-	return nil
+	r.at = end + 1
+	return r.data[began:r.at]
 }
 
 func (r *textOf) object(s *Shape, depth int) {

@@ -2,26 +2,15 @@
 
 package wat
 
-func u32(v uint32) []byte {
-	var b []byte
-	for v >= 0x80 {
-		b = append(b, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(b, byte(v))
-}
+import (
+	"encoding/binary"
 
-func s64(v int64) []byte {
-	var b []byte
-	for {
-		c := byte(v & 0x7f)
-		v >>= 7
-		if v == 0 && c&0x40 == 0 || v == -1 && c&0x40 != 0 {
-			return append(b, c)
-		}
-		b = append(b, c|0x80)
-	}
-}
+	"github.com/wasmplane/wasmplane/plugins/leb128"
+)
+
+func u32(v uint32) []byte { return binary.AppendUvarint(nil, uint64(v)) }
+
+func s64(v int64) []byte { return leb128.AppendSigned(nil, v) }
 
 func str(s []byte) []byte { return append(u32(uint32(len(s))), s...) }
 

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/wasmplane/wasmplane/plugins/leb128"
 )
 
 // Sections of a module.
@@ -92,24 +94,12 @@ func dataSection(memory []byte, segments [][2]int) []byte {
 	out := binary.AppendUvarint(nil, uint64(len(segments)))
 	for _, s := range segments {
 		out = append(out, 0, 0x41) // active, at i32.const
-		out = appendSigned(out, int64(s[0]))
+		out = leb128.AppendSigned(out, int64(s[0]))
 		out = append(out, 0x0b)
 		out = binary.AppendUvarint(out, uint64(s[1]-s[0]))
 		out = append(out, memory[s[0]:s[1]]...)
 	}
 	return out
-}
-
-// appendSigned writes a number in signed LEB128.
-func appendSigned(out []byte, v int64) []byte {
-	for {
-		b := byte(v & 0x7f)
-		v >>= 7
-		if v == 0 && b&0x40 == 0 || v == -1 && b&0x40 != 0 {
-			return append(out, b)
-		}
-		out = append(out, b|0x80)
-	}
 }
 
 // oneVariable checks that a module has one mutable global at most, and reads only what C

@@ -13,8 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // besideHostiles is a program of the plugins' story: beside KUBECONFIG NAMESPACE...
@@ -22,15 +20,7 @@ import (
 // requests that have nothing to do with them.
 func besideHostiles() {
 	const hostile, tolerable = 60, time.Second
-	cfg, err := clientcmd.BuildConfigFromFlags("", os.Args[1])
-	if err != nil {
-		log.Fatal(err)
-	}
-	cfg.QPS = -1
-	set, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		log.Fatal(err)
-	}
+	set := clientOf(os.Args[1])
 	ctx := context.Background()
 	var refused atomic.Int64
 	var writers sync.WaitGroup

@@ -20,8 +20,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // serveHooks is the program of admission webhooks: /mutate labels everything with
@@ -64,15 +62,7 @@ func serveHooks() {
 // raceCreates is a program: race KUBECONFIG NAMESPACE N. It creates N ConfigMaps at
 // once and tells how many were let in.
 func raceCreates() {
-	cfg, err := clientcmd.BuildConfigFromFlags("", os.Args[1])
-	if err != nil {
-		log.Fatal(err)
-	}
-	cfg.QPS = -1
-	set, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		log.Fatal(err)
-	}
+	set := clientOf(os.Args[1])
 	var n int
 	if _, err := fmt.Sscan(os.Args[3], &n); err != nil {
 		log.Fatal(err)

@@ -16,10 +16,12 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
-	"github.com/google/go-containerregistry/pkg/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
@@ -109,4 +111,18 @@ func bloated(img v1.Image) v1.Image {
 		log.Fatal(err)
 	}
 	return img
+}
+
+// clientOf is a client by a kubeconfig that sends as many requests as it likes. A program that cannot have one ends.
+func clientOf(kubeconfig string) *kubernetes.Clientset {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		log.Fatal(err)
+	}
+	cfg.QPS = -1
+	set, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return set
 }

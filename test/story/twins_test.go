@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // writeTwins is a program of the story of writes that exclude each other:
@@ -37,16 +36,7 @@ func writeTwins() {
 	}
 	t := &twins{}
 	for _, kubeconfig := range os.Args[2:] {
-		cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-		if err != nil {
-			log.Fatal(err)
-		}
-		cfg.QPS = -1
-		set, err := kubernetes.NewForConfig(cfg)
-		if err != nil {
-			log.Fatal(err)
-		}
-		t.servers = append(t.servers, set)
+		t.servers = append(t.servers, clientOf(kubeconfig))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

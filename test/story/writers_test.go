@@ -15,9 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 const writerCount = 8
@@ -31,15 +29,7 @@ func writeMany() {
 	if len(os.Args) != 4 {
 		log.Fatal("usage: writers write|check KUBECONFIG FILE")
 	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", os.Args[2])
-	if err != nil {
-		log.Fatal(err)
-	}
-	cfg.QPS = -1
-	set, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		log.Fatal(err)
-	}
+	set := clientOf(os.Args[2])
 	maps := set.CoreV1().ConfigMaps("default")
 	if os.Args[1] == "check" {
 		if err := checkWrites(maps, os.Args[3]); err != nil {

@@ -68,7 +68,7 @@ func TestCheckThisMachine(t *testing.T) {
 func TestHierarchiesAreReadOnce(t *testing.T) {
 	first, err := Hierarchies()
 	if err != nil || len(first) == 0 {
-		t.Skipf("no cgroups here: %v", err)
+		t.Fatalf("no cgroups here: %v", err)
 	}
 	again, err := Hierarchies()
 	if err != nil || &first[0] != &again[0] {

@@ -384,15 +384,21 @@ func inChroot() *Problem {
 
 // chrooted reports whether the root folder of this process is another than that of
 // its mount namespace.
-func chrooted() (bool, error) {
-	var chrooted bool
-	err := <-run.Go("look at the root folder", func() (err error) {
+func chrooted() (found bool, err error) {
+	err = <-run.Go("look at the root folder", func() (err error) {
 		// Never unlocked: the thread is spoilt and ends with the goroutine.
 		runtime.LockOSThread()
-		chrooted, err = leavesChroot()
+		if unix.Gettid() == os.Getpid() {
+			// The first thread does not end: its folder would be the root from now on, and others take that for the folder of the
+			// process (/proc/PID/cwd). Another goroutine has another thread while this one is locked.
+			defer runtime.UnlockOSThread()
+			found, err = chrooted()
+			return err
+		}
+		found, err = leavesChroot()
 		return err
 	})
-	return chrooted, err
+	return found, err
 }
 
 // leavesChroot joins this thread's own mount namespace, which leads to the

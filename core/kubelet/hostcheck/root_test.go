@@ -3,8 +3,10 @@
 package hostcheck
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,7 +30,10 @@ func TestRootsThatRuncCannotPivotFrom(t *testing.T) {
 	}
 }
 
-const inChrootEnv = "WASMPLANE_TEST_IN_CHROOT"
+const (
+	inChrootEnv    = "WASMPLANE_TEST_IN_CHROOT"
+	firstThreadEnv = "WASMPLANE_TEST_ON_FIRST_THREAD"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(inChrootEnv) != "" {
@@ -37,7 +42,31 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if os.Getenv(firstThreadEnv) != "" {
+		runtime.GOMAXPROCS(1) // a goroutine that this one waits for runs on the first thread then
+		_, err := chrooted()
+		folder, err2 := os.Readlink(fmt.Sprintf("/proc/%d/cwd", os.Getpid()))
+		fmt.Print(folder, err, err2)
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
+}
+
+// Whoever starts a process anew, as an upgrade does, reads in which folder it runs: looking at the root leaves that as it is.
+func TestTheFolderOfTheProcessStays(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("to join a mount namespace needs root: `make test` asks for it")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), firstThreadEnv+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || string(out) != cmd.Dir+"<nil> <nil>" {
+		t.Errorf("the process that was started in %s runs in %s (%v)", cmd.Dir, out, err)
+	}
 }
 
 // A chroot into a mount point looks like a machine in the list of mounts.

@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/command"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/kubectltexts"
 	"github.com/wasmplane/wasmplane/core/chart/render"
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd"
 	"github.com/wasmplane/wasmplane/plugins/host/compiler"
@@ -34,7 +35,7 @@ func main() {
 		signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
 		go serve(dir, signals) // ends with the process
 	}
-	os.Exit(command.Main(command.Args(os.Args), os.Stdout, os.Stderr))
+	os.Exit(command.Main(kubectltexts.Args(os.Args), os.Stdout, os.Stderr))
 }
 
 func serve(dir string, signals <-chan os.Signal) {

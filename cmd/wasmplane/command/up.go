@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -208,68 +207,6 @@ func kubectlName() string {
 		self = "wasmplane"
 	}
 	return self + " kubectl"
-}
-
-func (a *app) stop() *cobra.Command {
-	var s settings
-	c := &cobra.Command{
-		Use:   "stop",
-		Short: "Stop the control plane and leave pods running",
-		Args:  shell.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			dir, err := s.Dir()
-			if err != nil {
-				return err
-			}
-			stopped, err := stopInstance(c.Context(), dir)
-			if err != nil {
-				return err
-			}
-			if !stopped {
-				fmt.Fprintln(a.Out, "Nothing runs in", dir)
-			}
-			return nil
-		},
-	}
-	s.Access = a.DataDir(c.Flags())
-	return c
-}
-
-// stopInstance ends the process that has the directory and waits for its end.
-func stopInstance(ctx context.Context, dir datadir.Dir) (bool, error) {
-	if !dir.Exists() {
-		return false, nil
-	}
-	owners, err := owners(dir)
-	if err != nil || len(owners) == 0 {
-		return false, err
-	}
-	for _, pid := range owners {
-		process, err := os.FindProcess(pid)
-		if err == nil {
-			err = process.Signal(os.Interrupt)
-		}
-		if err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return false, fmt.Errorf("stop process %d: %w", pid, err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	return true, dir.AwaitRelease(ctx.Done())
-}
-
-// owners are the processes that work in the directory, that of the node first.
-func owners(dir datadir.Dir) ([]int, error) {
-	node, err := dir.NodeOwner()
-	if err != nil {
-		return nil, err
-	}
-	pid, err := dir.Owner()
-	found := []int{node, pid}
-	if node == pid {
-		found = found[1:]
-	}
-	return slices.DeleteFunc(found, func(pid int) bool { return pid == 0 }), err
 }
 
 func (a *app) down() *cobra.Command {

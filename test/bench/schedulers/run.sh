@@ -9,4 +9,4 @@ cd "$(dirname "$0")/../../.."
 version=${1:?KUBERNETES_VERSION, such as v1.37.1}
 cache=$(test/internal/sides/build.sh "$version" kube-scheduler)
 export WASMPLANE_BIN="$PWD/bin/wasmplane" KUBE_APISERVER_BIN="$cache/kube-apiserver" ETCD_BIN="$cache/etcd" KUBE_SCHEDULER_BIN="$cache/kube-scheduler"
-go test -v -run '^$' -bench Scheduling -benchtime 1x -timeout 600m ./test/bench/schedulers/
+go test -v -run '^$' -bench '^BenchmarkScheduling$' -benchtime 1x -timeout 600m ./test/bench/schedulers/

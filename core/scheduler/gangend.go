@@ -75,7 +75,7 @@ func (t *team) wait(ctx context.Context, why string) {
 		t.s.queue.Gated(it.Info.Pod.UID, queue.Refusal{
 			Interest: framework.GroupChanged, Template: t.template(), Why: &standing{gang: t.group.Key},
 		})
-		t.s.report(ctx, t.prof, it.Info.Pod, corev1.PodReasonSchedulingGated, t.group.Each(why), "", false)
+		t.s.reportGated(ctx, t.prof, it.Info.Pod, t.group.Each(why))
 	}
 	t.setCondition(ctx, metav1.ConditionFalse, schedulingv1beta1.PodGroupReasonUnschedulable, why, false)
 }

@@ -4,6 +4,7 @@ package scheduler
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,10 @@ import (
 // reasonError is why a pod waits that could not be decided about.
 const reasonError = "SchedulerError"
 
+// gateTime is how long a pod is kept out of the cycles before that is written to it. Most claims that are
+// made from templates, and most gangs, are whole sooner, which spares a write for each of their pods.
+const gateTime = time.Second
+
 // gate leaves a pod out of the cycles, and says why on it.
 func (s *Scheduler) gate(ctx context.Context, prof *decision.Compiled, it *queue.Item, st *framework.Status) {
 	pod := it.Info.Pod
@@ -29,7 +34,12 @@ func (s *Scheduler) gate(ctx context.Context, prof *decision.Compiled, it *queue
 		why := &standing{profile: prof, pod: it.Info, by: []string{st.Plugin}, held: []string{st.Plugin}, asks: context.WithoutCancel(ctx)}
 		s.queue.Gated(pod.UID, queue.Refusal{Interest: prof.Interest(why.by), Why: why})
 	}
-	s.report(ctx, prof, pod, corev1.PodReasonSchedulingGated, st.Joined(), "", false)
+	s.reportGated(ctx, prof, pod, st.Joined())
+}
+
+// reportGated has it written to a pod what keeps it out of the cycles, once that has for gateTime.
+func (s *Scheduler) reportGated(ctx context.Context, prof *decision.Compiled, p *corev1.Pod, message string) {
+	s.reports.SubmitAfter(ctx, p.UID, gateTime, s.reason(prof, p, corev1.PodReasonSchedulingGated, message, "", false))
 }
 
 // refuse puts the pod back and says why, on the pod itself. A nomination is carried
@@ -69,7 +79,12 @@ func (s *Scheduler) speak(ctx context.Context, prof *decision.Compiled, it *queu
 
 // report has it written to a pod why it waits, unless that stands there already.
 func (s *Scheduler) report(ctx context.Context, prof *decision.Compiled, p *corev1.Pod, reason, message, nominated string, event bool) {
-	s.reports.Submit(ctx, p.UID, func(ctx context.Context, again bool) {
+	s.reports.Submit(ctx, p.UID, s.reason(prof, p, reason, message, nominated, event))
+}
+
+// reason writes to a pod why it waits.
+func (s *Scheduler) reason(prof *decision.Compiled, p *corev1.Pod, reason, message, nominated string, event bool) report.Write {
+	return func(ctx context.Context, again bool) {
 		if event {
 			s.event(prof, p, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
 		}
@@ -84,7 +99,7 @@ func (s *Scheduler) report(ctx context.Context, prof *decision.Compiled, p *core
 			s.cfg.Logger.WarnContext(ctx, "the reason why a pod waits could not be written to it", "kind", "Pod", "namespace", p.Namespace,
 				"name", p.Name, "error", err)
 		}
-	})
+	}
 }
 
 func (s *Scheduler) event(prof *decision.Compiled, p runtime.Object, kind, reason, action, note string) {

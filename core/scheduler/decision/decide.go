@@ -129,10 +129,16 @@ func (c *Compiled) filter(ctx context.Context, p *framework.PodInfo, snap *frame
 		}
 	}
 	end = d.Effort.Begin("Filter")
-	c.filterNodes(ctx, p, snap, s, in.Only, d)
+	if in.Only != nil {
+		d.outside = len(snap.Nodes) - len(in.Only)
+	}
+	c.filterNodes(ctx, p, snap, s, s.within(snap, &in), d)
 	askedFilters(d, s.filters)
 	if d.Whole == nil {
 		c.narrow(ctx, p, s, &in, d)
+	}
+	if d.Whole == nil && len(d.Feasible) == 0 {
+		s.refuseOthers(snap, &in, d)
 	}
 	end(d.Whole)
 	return s
@@ -243,7 +249,6 @@ func (c *Compiled) filterNodes(ctx context.Context, p *framework.PodInfo, snap *
 	n, place := len(snap.Nodes), func(i int) int { return i }
 	if only != nil {
 		n, place = len(only), func(i int) int { return only[i] }
-		d.outside = len(snap.Nodes) - n
 	}
 	statuses := make([]*framework.Status, n)
 	wanted := sweep.Enough(n, c.percent)
@@ -320,6 +325,35 @@ func (s *search) filter(ctx context.Context, state *framework.State, p *framewor
 		}
 	}
 	return nil
+}
+
+// within is the places that are to be looked at: those of in.Only that the search is narrowed to. A pod of a
+// DaemonSet names one node of thousands, and the others are not looked at.
+func (s *search) within(snap *framework.Snapshot, in *Circumstances) []int {
+	if s.names == nil {
+		return in.Only
+	}
+	within := make([]int, 0, len(s.names))
+	for name := range s.names {
+		if at, ok := snap.Index[name]; ok && in.covers(at) {
+			within = append(within, at)
+		}
+	}
+	slices.Sort(within)
+	return within
+}
+
+// refuseOthers says of the nodes that the search was narrowed away from why they were left out: a pod that
+// has no node is told of all.
+func (s *search) refuseOthers(snap *framework.Snapshot, in *Circumstances, d *Decision) {
+	if s.names == nil {
+		return
+	}
+	for at, n := range snap.Nodes {
+		if st := s.outside(n); st != nil && in.covers(at) {
+			d.Statuses[n.Node.Name] = st
+		}
+	}
 }
 
 // outside refuses the nodes that are not among those that the search is narrowed to.

@@ -201,22 +201,25 @@ func (d *Decision) NodesLeftOut() string {
 	for _, st := range d.Ignored {
 		text += "; ignored: " + strings.Join(st.Reasons, ", ")
 	}
-	names := make([]string, 0, len(d.Statuses))
+	// Thousands of nodes may be left out, and a few are named: those are kept in order, not all.
+	names := make([]string, 0, shown+1)
 	for name := range d.Statuses {
-		names = append(names, name)
+		if at, _ := slices.BinarySearch(names, name); at < shown {
+			names = slices.Insert(names, at, name)
+			names = names[:min(len(names), shown)]
+		}
 	}
-	slices.Sort(names)
 	for i, name := range names {
-		switch i {
-		case 0:
+		if i == 0 {
 			text += "; left out: "
-		case shown:
-			return text + fmt.Sprintf(" and %d more", len(names)-shown)
-		default:
+		} else {
 			text += "; "
 		}
 		st := d.Statuses[name]
 		text += name + ": " + strings.Join(st.Reasons, ", ") + " [" + st.Plugin + "]"
+	}
+	if more := len(d.Statuses) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
 }

@@ -8,6 +8,7 @@ package report
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -29,7 +30,7 @@ type Write func(ctx context.Context, again bool)
 // Reports are what is to be written. It is safe for concurrent use; nil is one that writes
 // at once.
 type Reports struct {
-	queue workqueue.TypedInterface[types.UID]
+	queue workqueue.TypedDelayingInterface[types.UID]
 
 	mu      sync.Mutex
 	waiting map[types.UID]pending
@@ -43,14 +44,20 @@ type pending struct{ first, also Write }
 // New makes one; nothing is written before Run.
 func New() *Reports {
 	return &Reports{
-		queue:   workqueue.NewTyped[types.UID](),
+		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
 		waiting: map[types.UID]pending{}, writing: map[types.UID]chan struct{}{}, again: map[types.UID]bool{},
 	}
 }
 
 // Submit has something written about an object, instead of what waits to be.
 func (r *Reports) Submit(ctx context.Context, about types.UID, w Write) {
-	if r == nil || !r.take(about, func(p *pending) { p.first = w }) {
+	r.SubmitAfter(ctx, about, 0, w)
+}
+
+// SubmitAfter is Submit of what is not worth a write if it holds for less than a delay: what is
+// submitted until then takes its place, and Cancel takes it away.
+func (r *Reports) SubmitAfter(ctx context.Context, about types.UID, delay time.Duration, w Write) {
+	if r == nil || !r.take(about, delay, func(p *pending) { p.first = w }) {
 		w(ctx, false)
 	}
 }
@@ -58,12 +65,12 @@ func (r *Reports) Submit(ctx context.Context, about types.UID, w Write) {
 // Also has something written about an object after what waits to be, and after what is submitted until
 // then. There is one such thing of an object: it takes the place of the one before.
 func (r *Reports) Also(ctx context.Context, about types.UID, w Write) {
-	if r == nil || !r.take(about, func(p *pending) { p.also = w }) {
+	if r == nil || !r.take(about, 0, func(p *pending) { p.also = w }) {
 		w(ctx, false)
 	}
 }
 
-func (r *Reports) take(about types.UID, put func(*pending)) bool {
+func (r *Reports) take(about types.UID, delay time.Duration, put func(*pending)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p, known := r.waiting[about]
@@ -75,7 +82,7 @@ func (r *Reports) take(about types.UID, put func(*pending)) bool {
 	if r.writing[about] != nil {
 		r.again[about] = true
 	}
-	r.queue.Add(about)
+	r.queue.AddAfter(about, delay)
 	return true
 }
 

@@ -5,9 +5,11 @@ package report
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -61,6 +63,36 @@ func TestTheLatestIsWritten(t *testing.T) {
 		r.Submit(t.Context(), "d", write("d1", false)) // nobody writes any more
 		if got := written[len(written)-1]; got != "d1 false" {
 			t.Errorf("the last is %s", got)
+		}
+	})
+}
+
+// What need not be written if it holds only for a moment waits; what is submitted later takes its place at once.
+func TestWhatHoldsForAMomentIsNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		r, began := New(), time.Now()
+		var mu sync.Mutex
+		written := map[string]time.Duration{}
+		write := func(what string) Write {
+			return func(context.Context, bool) {
+				mu.Lock()
+				defer mu.Unlock()
+				written[what] = time.Since(began)
+			}
+		}
+		go r.Run(ctx)
+		for _, about := range []types.UID{"stays", "goes on", "is refused"} {
+			r.SubmitAfter(ctx, about, time.Second, write(string(about)+": waits"))
+		}
+		time.Sleep(500 * time.Millisecond)
+		r.Cancel(ctx, "goes on")
+		r.Submit(ctx, "is refused", write("is refused: no room"))
+		time.Sleep(time.Hour)
+		want := map[string]time.Duration{"stays: waits": time.Second, "is refused: no room": 500 * time.Millisecond}
+		if !maps.Equal(written, want) {
+			t.Errorf("written: %v, want %v", written, want)
 		}
 	})
 }

@@ -135,12 +135,15 @@ type cycleKey struct{}
 type cycle struct {
 	claims    []*wanted
 	resources []corev1.ResourceName // extended ones that classes may give
-	allocator structured.Allocator  // nil = all claims have their devices
-	until     time.Time             // when the look for devices ends
+	offers    *offers               // nil = all claims have their devices
+	taken     *taken
+	allocator func() (structured.Allocator, error)
+	until     time.Time // when the look for devices ends
 	group     string
 
 	mu          sync.Mutex
-	unavailable map[*wanted]bool // have devices that cannot be used on a node
+	asked       map[string]*asked // by the extended resources that a node does not have by a device plugin
+	unavailable map[*wanted]bool  // have devices that cannot be used on a node
 	nodes       map[string]*found
 	free        *wanted // PostFilter has it let go of its devices
 }
@@ -174,7 +177,7 @@ func (d *Plugin) PreFilter(ctx context.Context, s *framework.State, p *framework
 	_ *framework.Snapshot,
 ) (map[string]bool, *framework.Status) {
 	c := &cycle{
-		nodes: map[string]*found{}, unavailable: map[*wanted]bool{}, group: groupOf(p.Pod),
+		nodes: map[string]*found{}, unavailable: map[*wanted]bool{}, asked: map[string]*asked{}, group: groupOf(p.Pod),
 		resources: d.ledger.extended(p.Requests.Scalar),
 	}
 	if len(p.Pod.Spec.ResourceClaims) == 0 && len(c.resources) == 0 {
@@ -194,9 +197,12 @@ func (d *Plugin) PreFilter(ctx context.Context, s *framework.State, p *framework
 	if err != nil {
 		return nil, framework.AsStatus(err)
 	}
-	c.until = time.Now().Add(d.longest)
-	c.allocator, err = structured.NewAllocator(ctx, features, d.ledger.allocated(s.Now()), d.ledger, offered, d.ledger.selectors)
-	return nil, framework.AsStatus(err)
+	c.until, c.offers, c.taken = time.Now().Add(d.longest), offered, d.ledger.allocated(s.Now())
+	ctx = context.WithoutCancel(ctx) // each look has a context of its own
+	c.allocator = sync.OnceValues(func() (structured.Allocator, error) {
+		return structured.NewAllocator(ctx, features, c.taken.AllocatedState, d.ledger, c.offers.slices, d.ledger.selectors)
+	})
+	return nil, nil
 }
 
 func groupOf(p *corev1.Pod) string {

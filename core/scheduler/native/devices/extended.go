@@ -37,17 +37,23 @@ func (l *Ledger) forResources(p *corev1.Pod, now time.Time) *resourcev1.Resource
 	}}
 }
 
-// onNode is the claim with the requests that it has on a node, and which containers they are
-// for; nil where device plugins give all of it there.
-func (l *Ledger) onNode(c *resourcev1.ResourceClaim, p *corev1.Pod, resources []corev1.ResourceName,
-	n *framework.NodeInfo,
+// lacking are those of a pod's extended resources that a node does not have by a device plugin.
+func lacking(resources []corev1.ResourceName, n *framework.NodeInfo) []corev1.ResourceName {
+	var out []corev1.ResourceName
+	for _, name := range resources {
+		if n.Allocatable.Scalar[name] == 0 {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// requesting is the claim with requests for extended resources, and which containers they are for; nil where there are none.
+func (l *Ledger) requesting(c *resourcev1.ResourceClaim, p *corev1.Pod, resources []corev1.ResourceName,
 ) (*resourcev1.ResourceClaim, []corev1.ContainerExtendedResourceRequest) {
 	var requests []resourcev1.DeviceRequest
 	var mappings []corev1.ContainerExtendedResourceRequest
 	for _, name := range resources {
-		if n.Allocatable.Scalar[name] > 0 {
-			continue
-		}
 		r := split{pod: p, resource: name, class: l.ClassOf(name)}
 		r.lasting()
 		r.passing()

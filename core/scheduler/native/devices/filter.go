@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
@@ -97,43 +98,52 @@ func needsMore(c *resourcev1.ResourceClaim, n *framework.NodeInfo) bool {
 
 // find looks for what the pod still needs on a node; nil where it needs nothing.
 func (d *Plugin) find(ctx context.Context, c *cycle, p *framework.PodInfo, n *framework.NodeInfo) (*found, *framework.Status) {
-	at := &found{allocations: map[*wanted]*resourcev1.AllocationResult{}}
-	var open []*wanted
-	var claims []*resourcev1.ResourceClaim
-	for _, w := range c.claims {
-		switch {
-		case !w.open():
-			continue
-		case w.extended:
-			if at.extended, at.mappings = d.ledger.onNode(w.claim, p.Pod, c.resources, n); at.extended == nil {
-				continue // the node has them by a device plugin
-			}
-			claims = append(claims, at.extended)
-		default:
-			claims = append(claims, w.claim)
-		}
-		open = append(open, w)
-	}
-	if len(open) == 0 {
+	ask := c.ask(d.ledger, p.Pod, n)
+	if len(ask.open) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithDeadline(ctx, c.until)
-	defer cancel()
-	results, err := c.allocator.Allocate(ctx, n.Node, claims)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, framework.AsStatus(fmt.Errorf("node %s: timed out trying to allocate devices: one pod's are looked for during %s, on all nodes together", n.Node.Name, d.longest))
-	case errors.Is(err, structured.ErrFailedAllocationOnNode):
-		return nil, unresolvable("%s", err)
-	case err != nil:
-		return nil, framework.AsStatus(err)
-	case len(results) != len(open):
-		return nil, unresolvable(reasonNone)
+	taken := c.taken.on(c.offers, n.Node.Name)
+	answer, known := ask.kept.of(n.Node, taken)
+	if !known {
+		var st *framework.Status
+		if answer, st = d.search(ctx, c, ask, n.Node); st != nil {
+			return nil, st
+		}
+		answer.taken = taken
+		ask.kept.put(answer)
 	}
-	for i, w := range open {
-		at.allocations[w] = &results[i]
+	if answer.refusal != nil {
+		return nil, answer.refusal
+	}
+	at := &found{allocations: map[*wanted]*resourcev1.AllocationResult{}, extended: ask.extended, mappings: ask.mappings}
+	for i, w := range ask.open {
+		one := answer.results[i] // the ledger tells what was decided for one pod from what was for another by where it is
+		at.allocations[w] = &one
 	}
 	return at, nil
+}
+
+// search looks for devices on a node. A status says that it is not known whether there are.
+func (d *Plugin) search(ctx context.Context, c *cycle, ask *asked, n *corev1.Node) (*answer, *framework.Status) {
+	allocator, err := c.allocator()
+	if err != nil {
+		return nil, framework.AsStatus(err)
+	}
+	d.ledger.searches.Add(1)
+	ctx, cancel := context.WithDeadline(ctx, c.until)
+	defer cancel()
+	results, err := allocator.Allocate(ctx, n, ask.claims)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, framework.AsStatus(fmt.Errorf("node %s: timed out trying to allocate devices: one pod's are looked for during %s, on all nodes together", n.Name, d.longest))
+	case errors.Is(err, structured.ErrFailedAllocationOnNode):
+		return &answer{node: n, refusal: unresolvable("%s", err)}, nil
+	case err != nil:
+		return nil, framework.AsStatus(err)
+	case len(results) != len(ask.open):
+		return &answer{node: n, refusal: unresolvable(reasonNone)}, nil
+	}
+	return &answer{node: n, results: results}, nil
 }
 
 // attached says whether all devices of a claim are ready to be used on their node: some have

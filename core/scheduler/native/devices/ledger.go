@@ -4,10 +4,12 @@ package devices
 
 import (
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,9 +23,6 @@ import (
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
-	"k8s.io/dynamic-resource-allocation/structured"
-
-	"github.com/wasmplane/wasmplane/core/devicetaint"
 )
 
 // Ledger is what is known of devices and of who has them: what the API shows, what was
@@ -37,9 +36,14 @@ type Ledger struct {
 	rules     resourcelisters.DeviceTaintRuleLister
 	selectors *cel.Cache // compiled
 
+	seed     maphash.Seed
+	answers  *answers
+	searches atomic.Int64 // how often devices were looked for on a node
+
 	mu      sync.Mutex
 	decided map[types.UID]decided
 	written map[types.UID]written
+	offers  *offers
 }
 
 // decided is an allocation that is not written yet.
@@ -72,7 +76,8 @@ func NewLedger(inf informers.SharedInformerFactory) *Ledger {
 		claims: r.ResourceClaims().Lister(), classes: r.DeviceClasses().Lister(), slices: r.ResourceSlices().Lister(),
 		rules:     r.DeviceTaintRules().Lister(),
 		selectors: cel.NewCache(mostSelectors, cel.Features{EnableConsumableCapacity: true}),
-		decided:   map[types.UID]decided{}, written: map[types.UID]written{},
+		seed:      maphash.MakeSeed(), answers: newAnswers(),
+		decided: map[types.UID]decided{}, written: map[types.UID]written{},
 	}
 }
 
@@ -189,62 +194,21 @@ func (l *Ledger) giveUp(pod types.UID) {
 }
 
 // allocated is which devices are taken, and how much of those that are shared.
-func (l *Ledger) allocated(now time.Time) structured.AllocatedState {
-	state := structured.AllocatedState{
-		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
-	}
+func (l *Ledger) allocated(now time.Time) *taken {
+	t := newTaken(l.seed)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	open := maps.Clone(l.decided)
 	for _, c := range l.all(now) {
 		if c.Status.Allocation != nil {
-			take(&state, c)
+			t.add(c.Status.Allocation)
 			delete(open, c.UID) // written a moment ago: what is shared must not count twice
 		}
 	}
 	for _, d := range open {
-		take(&state, d.claim)
+		t.add(d.claim.Status.Allocation)
 	}
-	return state
-}
-
-func take(state *structured.AllocatedState, c *resourcev1.ResourceClaim) {
-	for i := range c.Status.Allocation.Devices.Results {
-		r := &c.Status.Allocation.Devices.Results[i]
-		if r.AdminAccess != nil && *r.AdminAccess {
-			continue // who looks after devices takes none
-		}
-		device := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
-		if r.ShareID == nil {
-			state.AllocatedDevices.Insert(device)
-			continue
-		}
-		state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(device, r.ShareID))
-		if r.ConsumedCapacity != nil {
-			state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, r.ConsumedCapacity))
-		}
-	}
-}
-
-// offered are the slices, with the taints that rules add to their devices.
-func (l *Ledger) offered() ([]*resourcev1.ResourceSlice, error) {
-	all, err := l.slices.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("list resource slices: %w", err)
-	}
-	rules, err := l.rules.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("list device taint rules: %w", err)
-	}
-	// In one order, so that the same cluster gives the same devices.
-	slices.SortFunc(all, func(a, b *resourcev1.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(rules, func(a, b *resourcev1.DeviceTaintRule) int { return strings.Compare(a.Name, b.Name) })
-	for i := range all {
-		all[i] = devicetaint.Tainted(all[i], rules)
-	}
-	return all, nil
+	return t
 }
 
 // Get implements structured.DeviceClassLister.

@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,5 +115,93 @@ func TestTheBestNodesAreShown(t *testing.T) {
 	}
 	if len(shows) != shown {
 		t.Errorf("%d nodes are shown", len(shows))
+	}
+}
+
+// one is a plugin that narrows the search to some nodes, as a pod of a DaemonSet does.
+type one struct{ names map[string]bool }
+
+func (one) Name() string { return "NodeAffinity" }
+
+func (o one) PreFilter(context.Context, *framework.State, *framework.PodInfo, *framework.Snapshot) (map[string]bool, *framework.Status) {
+	return o.names, nil
+}
+
+// counting counts the nodes that it is asked about, and refuses some.
+type counting struct {
+	asked   *atomic.Int64
+	refuses string
+}
+
+func (counting) Name() string { return "counting" }
+
+func (c counting) Filter(_ context.Context, _ *framework.State, _ *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+	c.asked.Add(1)
+	if n.Node.Name == c.refuses {
+		return framework.NewStatus(framework.Unschedulable, "refused")
+	}
+	return nil
+}
+
+// A search that is narrowed looks at those nodes alone, wherever it begins; a pod that has no node is told of the others too.
+func TestANarrowedSearchLooksAtThoseNodesAlone(t *testing.T) {
+	snap, pod := rowsOf(400), framework.NewPodInfo(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
+	few := []int{2, 3, 5, 7, 11, 13, 17}
+	for _, c := range []struct {
+		names    []string
+		refuses  string
+		only     []int
+		node     string
+		asked    int64
+		refusals string
+	}{
+		{[]string{"n123"}, "", nil, "n123", 1, ""},
+		{[]string{"n123", "is not there"}, "", nil, "n123", 1, ""},
+		{[]string{"n123", "n124"}, "n124", nil, "n123", 2, ""},
+		{[]string{"n123"}, "n123", nil, "", 1, "NodeAffinity 399, counting 1"},
+		{[]string{"is not there"}, "", nil, "", 0, "NodeAffinity 400"},
+		{[]string{"n003", "n004"}, "", few, "n003", 1, ""},
+		{[]string{"n003", "n004"}, "n003", few, "", 1, " 393, NodeAffinity 6, counting 1"},
+	} {
+		asked, names := &atomic.Int64{}, map[string]bool{}
+		for _, name := range c.names {
+			names[name] = true
+		}
+		prof, err := Compile(Profile{Name: "narrow", Plugins: []Weighted{{Plugin: one{names}}, {Plugin: counting{asked, c.refuses}}}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, start := range []int{0, 100, 399} {
+			asked.Store(0)
+			d := prof.Decide(t.Context(), pod, snap, Circumstances{Now: time.Now, Start: start, Workers: 4, Only: c.only}, Blind{})
+			var refusals []string
+			if d.Node == "" {
+				for _, r := range d.Refusals() {
+					refusals = append(refusals, fmt.Sprint(r.Plugin, " ", r.Nodes))
+				}
+			}
+			if d.Node != c.node || asked.Load() != c.asked || strings.Join(refusals, ", ") != c.refusals {
+				t.Errorf("%v without %q of %v from %d: node %q, %d asked, refusals %q; want %+v", c.names, c.refuses, c.only, start, d.Node, asked.Load(), refusals, c)
+			}
+		}
+	}
+}
+
+// A span names the first of the nodes that were left out, in order.
+func TestASpanNamesAFewNodes(t *testing.T) {
+	prof, err := Compile(Profile{Name: "spans", Plugins: []Weighted{{Plugin: rows{}}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := framework.NewPodInfo(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
+	for nodes, want := range map[int]string{
+		3: "2 of 3 nodes fit; left out: n002: a third node [rows]",
+		60: "40 of 60 nodes fit; left out: n002: a third node [rows]; n005: a third node [rows]; n008: a third node [rows]; " +
+			"n011: a third node [rows]; n014: a third node [rows]; n017: a third node [rows]; n020: a third node [rows]; " +
+			"n023: a third node [rows]; n026: a third node [rows]; n029: a third node [rows] and 10 more",
+	} {
+		if got := prof.Decide(t.Context(), pod, rowsOf(nodes), Circumstances{Now: time.Now, Workers: 1}, Blind{}).NodesLeftOut(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }

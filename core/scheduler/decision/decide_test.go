@@ -181,7 +181,8 @@ func TestANarrowedSearchLooksAtThoseNodesAlone(t *testing.T) {
 				}
 			}
 			if d.Node != c.node || asked.Load() != c.asked || strings.Join(refusals, ", ") != c.refusals {
-				t.Errorf("%v without %q of %v from %d: node %q, %d asked, refusals %q; want %+v", c.names, c.refuses, c.only, start, d.Node, asked.Load(), refusals, c)
+				t.Errorf("%v without %q of %v from %d: node %q, %d asked, refusals %q; want %+v", c.names, c.refuses, c.only, start,
+					d.Node, asked.Load(), refusals, c)
 			}
 		}
 	}

@@ -81,8 +81,9 @@ func (k *kept) of(n *corev1.Node, taken uint64) (*answer, bool) {
 
 // put keeps an answer. One with shares of devices is for one pod alone: each share has a name of its own.
 func (k *kept) put(one *answer) {
+	shared := func(r resourcev1.DeviceRequestAllocationResult) bool { return r.ShareID != nil }
 	for i := range one.results {
-		if slices.ContainsFunc(one.results[i].Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool { return r.ShareID != nil }) {
+		if slices.ContainsFunc(one.results[i].Devices.Results, shared) {
 			return
 		}
 	}

@@ -87,7 +87,8 @@ func chown(root *os.Root, path string, info fs.FileInfo, gid int, readOnly bool)
 	if info.Mode()&fs.ModeSymlink != 0 {
 		return nil
 	}
-	mode := info.Mode().Perm() | 0o440
+	// The rest of the mode stays, as upstream has it: a volume in memory is sticky.
+	mode := info.Mode()&(fs.ModePerm|fs.ModeSticky|fs.ModeSetuid|fs.ModeSetgid) | 0o440
 	if !readOnly {
 		mode |= 0o660
 	}

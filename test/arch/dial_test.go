@@ -50,7 +50,7 @@ var dialers = map[string]string{
 	"core/airgap/lending/follow.go":                  "the servers of the machine's own cluster, whose certificates are checked",
 	"core/join/peers/peers.go":                       "the servers of the machine's own cluster, whose certificates are checked",
 	"core/loadbalancer/neighbor/floating.go":         "an empty datagram on the machine's own link, where the operator says",
-	"cmd/wasmplane/site/virtual.go":                  "where the operator says; the certificate is checked, and nothing is sent",
+	"cmd/wasmplane/site/virtual.go":                  "where the operator says, and to the cluster's own servers; nothing is sent",
 	"core/apiserver/tunnel/kubelet.go":               "by the policy; what clients have proxied is checked besides",
 	"core/apiserver/tunnel/podforward/podforward.go": "to kubelets, by the policy",
 	"core/auth/audit/audit.go":                       "by the policy",

@@ -148,14 +148,14 @@ func VirtualAddress(ctx context.Context, w io.Writer, kube kubernetes.Interface,
 	if err != nil {
 		return err
 	}
-	host, _, _ := strings.Cut(holder, "_")
+	server, _, _ := strings.Cut(holder, "_") // no server's name has one
 	switch {
 	case holder == "":
-		host = "no server just now"
+		server = "no server just now"
 	case ours:
-		host = "this server"
+		server = "this server"
 	}
-	fmt.Fprintf(w, "\nvirtual address: %s, of %s\n", state.Public, host)
+	fmt.Fprintf(w, "\nvirtual address: %s, of %s\n", state.Public, server)
 	return nil
 }
 

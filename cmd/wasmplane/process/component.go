@@ -70,7 +70,10 @@ func (c *Component) Holder() (string, error) {
 }
 
 // Identity names this server among those that share a cluster, for people by its host first.
-func Identity(o Options) (string, error) {
+func Identity(o Options) (string, error) { return IdentityOf(o, hostname()) }
+
+// IdentityOf is Identity, for people by another name.
+func IdentityOf(o Options, name string) (string, error) {
 	identity := o.Dir.Identity
 	if len(o.Config.Store.Endpoints) > 0 || o.Config.Join.Light {
 		identity = o.Dir.IdentityHere
@@ -79,7 +82,7 @@ func Identity(o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return hostname() + "_" + id, nil
+	return name + "_" + id, nil
 }
 
 // hostname is for people to recognize a process by; nothing depends on it.

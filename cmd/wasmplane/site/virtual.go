@@ -3,13 +3,17 @@
 package site
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,8 +37,10 @@ const (
 	virtualField = "apiserver.virtualAddress"
 	// leaves is how long a server that was stopped may still be seen on the link.
 	leaves = 5 * time.Second
-	// retry of an address that could not be had.
-	retry = 5 * time.Second
+	// retry of an address that could not be had, retryFormer of one that another server may be giving back.
+	retry, retryFormer = 5 * time.Second, 250 * time.Millisecond
+	// recently is for how long an address counts as that of the server that was seen to live.
+	recently = 10 * time.Second
 )
 
 // virtualFits says whether a server that listens at listen, and whose address for others is host, could
@@ -141,14 +147,19 @@ func (s Site) HoldVirtualAddress(ctx context.Context, kube kubernetes.Interface,
 		<-ctx.Done()
 		return nil
 	}
-	holder, err := process.Identity(s.Options)
+	// Its holder is named as the server is, for people who ask which it is.
+	holder, err := process.IdentityOf(s.Options, cmp.Or(s.Around.Name, s.Options.Config.Node.Name))
 	if err != nil {
 		return err
+	}
+	h := &holding{Site: s, kube: kube, settled: settled}
+	h.former.servers = func() []string {
+		return balance.New(balance.Config{File: s.Options.Dir.Servers(), Log: s.Options.Logger}).Servers()
 	}
 	var parts []func(context.Context) error
 	for _, ip := range all {
 		parts = append(parts, func(ctx context.Context) error {
-			s.hold(ctx, kube, ip, settled)
+			h.hold(ctx, ip)
 			return nil
 		})
 	}
@@ -156,31 +167,84 @@ func (s Site) HoldVirtualAddress(ctx context.Context, kube kubernetes.Interface,
 	return leader.Election{
 		Client: kube, Namespace: metav1.NamespaceSystem, Name: VirtualAddressLease, Identity: holder, Logger: s.Options.Logger,
 		Follows: settled, LeaseDuration: time.Duration(timing.LeaseDuration), Quick: time.Duration(timing.QuickLeaseDuration),
+		Address: net.JoinHostPort(s.Advertise.String(), strconv.Itoa(s.Port)), Probe: h.former.connect,
 	}.Stand(ctx, run.Parallel(parts...))
 }
 
+// former is the server that had the addresses, as this one has seen it.
+type former struct {
+	// servers are those of the cluster: no others are connected to, whatever the lease says.
+	servers func() []string
+
+	mu   sync.Mutex
+	host netip.Addr
+	seen time.Time
+}
+
+// connect has the system of a server's machine say that the server lives. The connection is not used: it is reset.
+func (f *former) connect(ctx context.Context, address string) error {
+	if !slices.Contains(f.servers(), address) {
+		return fmt.Errorf("%s is no server of this cluster", address)
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // nothing is left of it for a minute, four times a second
+	}
+	_ = conn.Close()
+	at, err := netip.ParseAddrPort(address)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.host, f.seen = at.Addr(), time.Now()
+	return err
+}
+
+// recent is the address of the server that had the virtual ones until now.
+func (f *former) recent() (netip.Addr, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.host, time.Since(f.seen) < recently
+}
+
+// holding is the time in which this server holds the lease.
+type holding struct {
+	Site
+	kube    kubernetes.Interface
+	settled func()
+	former  former
+}
+
 // hold keeps one address until ctx ends. Why it cannot be had is said once, and it is tried again.
-func (s Site) hold(ctx context.Context, kube kubernetes.Interface, ip netip.Addr, settled func()) {
+func (h *holding) hold(ctx context.Context, ip netip.Addr) {
 	said := ""
 	for {
-		on, err := s.available(ctx, kube, ip)
-		settled()
+		on, err := h.available(ctx, ip)
+		if errors.Is(err, errLeaving) {
+			if !run.Sleep(ctx, retryFormer) {
+				return
+			}
+			continue
+		}
+		h.settled()
 		if err == nil {
-			s.Options.Logger.InfoContext(ctx, "this server has the API's virtual address now", "address", ip, "interface", on.Name)
-			said, err = "", neighbor.Keep(ctx, on, ip, s.Options.Logger)
+			h.Options.Logger.InfoContext(ctx, "this server has the API's virtual address now", "address", ip, "interface", on.Name)
+			said, err = "", neighbor.Keep(ctx, on, ip, h.Options.Logger)
 		}
 		if ctx.Err() != nil {
 			if err != nil && said == "" {
-				s.Options.Logger.WarnContext(ctx, "the virtual address could not be given back in order; it ends by itself",
+				h.Options.Logger.WarnContext(ctx, "the virtual address could not be given back in order; it ends by itself",
 					"address", ip, "error", err)
 			}
 			return
 		}
 		if err != nil && err.Error() != said {
 			said = err.Error()
-			s.Options.Inform("error: " + virtualField + ": " + said)
-			if err := s.Warn(ctx, kube, "VirtualAddressUnavailable", virtualField+": "+said); err != nil && ctx.Err() == nil {
-				s.Options.Logger.WarnContext(ctx, "the event about the virtual address was not written", "error", err)
+			h.Options.Inform("error: " + virtualField + ": " + said)
+			if err := h.Warn(ctx, h.kube, "VirtualAddressUnavailable", virtualField+": "+said); err != nil && ctx.Err() == nil {
+				h.Options.Logger.WarnContext(ctx, "the event about the virtual address was not written", "error", err)
 			}
 		}
 		if !run.Sleep(ctx, retry) {
@@ -189,10 +253,13 @@ func (s Site) hold(ctx context.Context, kube kubernetes.Interface, ip netip.Addr
 	}
 }
 
-// available is the link for the address, which is no node's, and which nobody has: not even the
-// server that had it before.
-func (s Site) available(ctx context.Context, kube kubernetes.Interface, ip netip.Addr) (net.Interface, error) {
-	nodes, err := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+// errLeaving: somebody answers for an address that a server of the cluster had a moment ago.
+var errLeaving = errors.New("the address is not free yet")
+
+// available is the link for the address, which is no node's, and which nobody has: nobody but the machine
+// of the server that had it until now, whose kernel answers for it for a moment longer than the server lives.
+func (h *holding) available(ctx context.Context, ip netip.Addr) (net.Interface, error) {
+	nodes, err := h.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return net.Interface{}, fmt.Errorf("ask for the nodes' addresses: %w", err)
 	}
@@ -203,9 +270,21 @@ func (s Site) available(ctx context.Context, kube kubernetes.Interface, ip netip
 	if err != nil {
 		return on, err
 	}
-	who, err := neighbor.Occupant(ctx, on, ip)
-	if err == nil && who != nil {
-		err = fmt.Errorf("another machine on %s, %s, has %s: choose a free address, on all servers", on.Name, who, ip)
+	host, recent := h.former.recent()
+	if !recent {
+		who, err := neighbor.Occupant(ctx, on, ip)
+		if err == nil && who != nil {
+			err = fmt.Errorf("another machine on %s, %s, has %s: choose a free address, on all servers", on.Name, who, ip)
+		}
+		return on, err
+	}
+	its, err := neighbor.Hardware(on, host)
+	if err != nil {
+		return on, err
+	}
+	who, err := neighbor.Answers(ctx, on, ip)
+	if err == nil && who != nil && !bytes.Equal(who, its) {
+		err = errLeaving
 	}
 	return on, err
 }

@@ -3,8 +3,11 @@
 package site
 
 import (
+	"errors"
+	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +34,37 @@ func TestVirtualAddressesThatAServerCouldNotHave(t *testing.T) {
 			!strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+}
+
+// A lease leads to no other machine than the cluster's servers.
+func TestOnlyServersAreConnectedTo(t *testing.T) {
+	var lc net.ListenConfig
+	server, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	f := former{servers: func() []string { return []string{server.Addr().String()} }}
+	if err := f.connect(t.Context(), other.Addr().String()); err == nil || !strings.Contains(err.Error(), "is no server of this cluster") {
+		t.Errorf("error %v", err)
+	}
+	if _, recent := f.recent(); recent {
+		t.Error("a server was seen where there was none")
+	}
+	if err := f.connect(t.Context(), server.Addr().String()); err != nil {
+		t.Error(err)
+	}
+	if host, recent := f.recent(); !recent || host != netip.MustParseAddr("127.0.0.1") {
+		t.Errorf("seen at %s: %t", host, recent)
+	}
+	_ = server.Close()
+	if err := f.connect(t.Context(), server.Addr().String()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a process that has ended: %v", err)
 	}
 }
 

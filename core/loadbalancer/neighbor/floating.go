@@ -34,6 +34,10 @@ const (
 	answered  = 250 * time.Millisecond
 )
 
+// takenOver is how often an address that is new here is announced, with each refresh: for longer than the kernel of a machine whose process
+// was killed answers for it beside this one.
+const takenOver = 8
+
 // attached is an interface with its addresses.
 type attached struct {
 	on  net.Interface
@@ -127,10 +131,28 @@ func ends(p netip.Prefix) (first, last netip.Addr) {
 
 // Occupant asks the link who has an address that this machine has not; nil: nobody answers.
 func Occupant(ctx context.Context, on net.Interface, ip netip.Addr) (net.HardwareAddr, error) {
-	family := netlink.FAMILY_V4
+	return ask(ctx, on, ip, questions)
+}
+
+// Answers is Occupant by one question: for an address of which it is known whose it was a moment ago, and that somebody waits for.
+func Answers(ctx context.Context, on net.Interface, ip netip.Addr) (net.HardwareAddr, error) {
+	return ask(ctx, on, ip, 1)
+}
+
+// Hardware is the address that this machine knows another one of the link by, without a question; nil: it knows none.
+func Hardware(on net.Interface, ip netip.Addr) (net.HardwareAddr, error) {
+	return entry(on, familyOf(ip), ip)
+}
+
+func familyOf(ip netip.Addr) int {
 	if ip.Is6() {
-		family = netlink.FAMILY_V6
+		return netlink.FAMILY_V6
 	}
+	return netlink.FAMILY_V4
+}
+
+func ask(ctx context.Context, on net.Interface, ip netip.Addr, questions int) (net.HardwareAddr, error) {
+	family := familyOf(ip)
 	for range questions {
 		// What the kernel knew may be of a while ago. Who is not known cannot be forgotten.
 		_ = netlink.NeighDel(&netlink.Neigh{LinkIndex: on.Index, Family: family, IP: ip.AsSlice()})
@@ -163,15 +185,23 @@ func known(ctx context.Context, on net.Interface, family int, ip netip.Addr) (ne
 		if !run.Sleep(ctx, often) {
 			return nil, nil
 		}
-		all, err := netdump.Neighbors(on.Index, family)
-		if err != nil {
-			return nil, fmt.Errorf("look at the neighbours on %s: %w", on.Name, err)
+		if has, err := entry(on, family, ip); has != nil || err != nil {
+			return has, err
 		}
-		for _, n := range all {
-			const heard = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
-			if a, ok := netip.AddrFromSlice(n.IP); ok && a.Unmap() == ip && n.State&heard != 0 && len(n.HardwareAddr) > 0 {
-				return slices.Clone(n.HardwareAddr), nil
-			}
+	}
+	return nil, nil
+}
+
+// entry is what the kernel has heard of an address.
+func entry(on net.Interface, family int, ip netip.Addr) (net.HardwareAddr, error) {
+	all, err := netdump.Neighbors(on.Index, family)
+	if err != nil {
+		return nil, fmt.Errorf("look at the neighbours on %s: %w", on.Name, err)
+	}
+	for _, n := range all {
+		const heard = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
+		if a, ok := netip.AddrFromSlice(n.IP); ok && a.Unmap() == ip && n.State&heard != 0 && len(n.HardwareAddr) > 0 {
+			return slices.Clone(n.HardwareAddr), nil
 		}
 	}
 	return nil, nil
@@ -182,16 +212,16 @@ func known(ctx context.Context, on net.Interface, family int, ip netip.Addr) (ne
 func Keep(ctx context.Context, on net.Interface, ip netip.Addr, log *slog.Logger) error {
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
-	left, told := announcements, time.Now()
-	for n := 0; ; n++ {
+	left, told := takenOver, time.Now()
+	for {
 		if err := put(on, ip); err != nil {
 			return errors.Join(err, Drop(on, ip))
 		}
 		if time.Since(told) > lasting*time.Second { // this process was held up, and the address was gone meanwhile
-			left = announcements
+			left = takenOver
 		}
 		told = time.Now()
-		if left > 0 && n%int(announceEvery/refresh) == 0 {
+		if left > 0 {
 			left--
 			if err := announceOnce(on, ip); err != nil {
 				log.WarnContext(ctx, "a virtual address could not be announced on its link", "address", ip, "interface", on.Name, "error", err)

@@ -4,6 +4,7 @@ package neighbor
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -127,4 +128,51 @@ func TestAFloatingAddressEndsWithItsProcess(t *testing.T) {
 		t.Errorf("what is left of before keeps the next start: %v", err)
 	}
 	netlab.Eventually(t, "the address is gone", func() bool { return !strings.Contains(l.Run("a", "ip", "-o", "addr"), "192.0.2.60") })
+}
+
+// Another machine may take over at once from one whose kernel still answers: it knows whose answer that is, and the link goes to it.
+func TestAFloatingAddressIsTakenOverFromAKilledProcess(t *testing.T) {
+	l := newLab(t)
+	ip, a := netip.MustParseAddr("192.0.2.60"), netip.MustParseAddr("192.0.2.1")
+	if err := l.In("a", func() error {
+		on, err := LinkOf(ip)
+		if err != nil {
+			return err
+		}
+		return put(on, ip) // and nobody takes care of it
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := send(t.Context(), l, "client", ip.String()); err != nil {
+		t.Fatal(err)
+	}
+	if err := send(t.Context(), l, "b", a.String()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := run.Go("keep", func() error {
+		return l.In("b", func() error {
+			on, err := LinkOf(ip)
+			if err != nil {
+				return err
+			}
+			who, err := Answers(ctx, on, ip)
+			its, err2 := Hardware(on, a)
+			if err := errors.Join(err, err2); err != nil {
+				return err
+			}
+			if who.String() != "02:00:00:00:00:01" || its.String() != who.String() {
+				t.Errorf("%s answers, and a is known as %s", who, its)
+			}
+			return Keep(ctx, on, ip, slog.New(slog.DiscardHandler))
+		})
+	})
+	netlab.Eventually(t, "the client goes to b", func() bool {
+		return strings.Contains(l.Run("client", "ip", "neigh", "show", ip.String()), "02:00:00:00:00:02")
+	})
+	netlab.Eventually(t, "a has it no more", func() bool { return !strings.Contains(l.Run("a", "ip", "-o", "addr"), ip.String()) })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }

@@ -22,6 +22,8 @@ const mark = "leader.wasmplane.dev/awaited"
 type candidate struct {
 	Election
 	pace *pace
+	// witness looks at the holder; nil: nobody does.
+	witness *witness
 	// seen is the lease as it was seen last, at by this process's clock since when it has been so.
 	seen coordinationv1.LeaseSpec
 	at   time.Time
@@ -33,11 +35,19 @@ type candidate struct {
 // acquire waits until this process holds the lease; nil: ctx has ended.
 func (e Election) acquire(ctx context.Context, p *pace) *term {
 	c := &candidate{Election: e, pace: p}
+	var sooner <-chan struct{}
+	if e.Probe != nil {
+		c.witness = newWitness(e)
+		sooner = c.witness.sooner
+		looking, cancel := context.WithCancel(ctx)
+		ended := run.Go("leader election: looks", func() error { return c.witness.run(looking) })
+		defer func() { cancel(); <-ended }()
+	}
 	for {
 		one, cancel := context.WithTimeout(ctx, trusted(p.long))
 		t, wait := c.try(one)
 		cancel()
-		if t != nil || !run.Sleep(ctx, wait) {
+		if t != nil || !run.SleepOr(ctx, wait, sooner, 0) {
 			if t != nil && ctx.Err() != nil {
 				t.release(context.WithoutCancel(ctx))
 				t = nil
@@ -67,6 +77,11 @@ func (c *candidate) try(ctx context.Context) (*term, time.Duration) {
 	left := c.at.Add(lasts).Sub(now)
 	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder == "" || holder == c.Identity || left <= 0 {
 		return c.take(ctx, lease)
+	}
+	if c.witness != nil {
+		if c.witness.follow(lease); c.witness.gone(lease, c.pace.quick) {
+			return c.take(ctx, lease)
+		}
 	}
 	c.wait(ctx, lease, now)
 	return nil, min(left, look(lasts))
@@ -117,6 +132,9 @@ func (c *candidate) take(ctx context.Context, was *coordinationv1.Lease) (*term,
 		}
 	}
 	next.Spec.HolderIdentity, next.Spec.RenewTime, next.Spec.LeaseDurationSeconds = &c.Identity, &now, ptr.To(int32(r.lasts/time.Second))
+	if c.Address != "" {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, placed, c.Address+" "+c.Identity)
+	}
 	stored, err := write()
 	c.pace.answered(time.Now(), time.Since(r.began))
 	switch {

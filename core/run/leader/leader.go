@@ -13,6 +13,14 @@
 // Leases are short while another process waits to take over (it marks the lease) and renewals are in
 // time, and long otherwise, see pace: a process alone writes seldom, and a machine out of breath keeps its leadership.
 // The lease itself says how long it is, so the others wait as long as its holder counts on.
+//
+// Work that may overlap for a moment, such as answering for an address, need not wait so long: with Election.Probe those that wait
+// connect to the holder four times a second. Whom they have seen to accept, and who then refuses twice, has ended; who does not answer
+// for a second while its lease is short is off or cut off. Another then takes the lease at once, with the store's consent. It is
+// the system of the holder's machine that accepts, so one that is busy, or that waits for a slow store, keeps its lease; so does
+// one whose renewal was late within the last minute, unless it refuses. A look of a process that was held up itself does not count.
+// A holder that is cut off from one that waits, and not from the store, finds out with its next renewal, a sixth of a short lease later
+// at the most; one that is cut off from the store too works until four fifths of its lease are over.
 package leader
 
 import (
@@ -43,6 +51,10 @@ type Election struct {
 	// Follows is called, perhaps more than once, when another process is seen to hold the
 	// lease: this one waits for as long as that lives. Nil = nobody is told.
 	Follows func()
+	// Address is where this process accepts connections for as long as it lives, for others' Probe; "" = nowhere. Probe connects to such
+	// an address, and fails with what the system says. With it a holder is followed before its lease ends, see above; nil: never.
+	Address string
+	Probe   func(ctx context.Context, address string) error
 }
 
 // ErrLeadershipLost ends the work of a leader that could not renew its lease:

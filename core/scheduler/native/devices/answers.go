@@ -21,20 +21,20 @@ const mostAnswers = 1 << 14
 // one pod to the next little changes on one node: looking for devices on hundreds of nodes anew would be most of
 // a scheduler's work.
 type answers struct {
-	mu    sync.Mutex
-	clock int
-	count int
-	all   map[string]*kept
+	mu     sync.Mutex
+	clock  int
+	count  int
+	offers *offers // that all were found in
+	all    map[string]*kept
 }
 
 func newAnswers() *answers { return &answers{all: map[string]*kept{}} }
 
-// kept are the answers for claims that ask for the same, of the same offers and classes.
+// kept are the answers for claims that ask for the same, of the same classes.
 type kept struct {
 	in      *answers
 	what    string
 	used    int
-	offers  *offers
 	classes []*resourcev1.DeviceClass
 	nodes   map[string]*answer
 }
@@ -53,13 +53,17 @@ func (a *answers) of(what string, o *offers, classes []*resourcev1.DeviceClass) 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.clock++
+	if a.offers != o {
+		a.offers, a.count = o, 0
+		clear(a.all)
+	}
 	k := a.all[what]
-	if k != nil && (k.offers != o || !slices.Equal(k.classes, classes)) {
+	if k != nil && !slices.Equal(k.classes, classes) {
 		a.forget(what)
 		k = nil
 	}
 	if k == nil {
-		k = &kept{in: a, what: what, offers: o, classes: classes, nodes: map[string]*answer{}}
+		k = &kept{in: a, what: what, classes: classes, nodes: map[string]*answer{}}
 		a.all[what] = k
 	}
 	k.used = a.clock

@@ -40,7 +40,11 @@ func TestWorkThatGrowsWithTheSquareIsRefused(t *testing.T) {
 		patch *registry.Request
 		want  string // of the refusal; "": none of ours
 	}{
-		{"many entries among many", patch("a", "large", types.StrategicMergePatchType, `{"spec":{"containers":[`+env(6000, "X")+`]}}`), "is bounded by 10000000"},
+		{"many entries among many", patch("a", "large", types.StrategicMergePatchType, `{"spec":{"containers":[`+env(6000, "X")+`]}}`), ""},
+		{
+			"the same key again and again",
+			patch("a", "large", types.StrategicMergePatchType, `{"spec":{"containers":`+many(1000, `{"name":"c","env":[{"name":"X%d"}]}`)+`}}`), "entries with the same key",
+		},
 		{"one entry among many", patch("a", "large", types.StrategicMergePatchType, `{"spec":{"containers":[`+env(1, "X")+`]}}`), ""},
 		{"a thousand among a thousand", patch("a", "p", types.StrategicMergePatchType, `{"spec":{"containers":[`+env(1000, "X")+`]}}`), ""},
 		{"conditions", status(patch("a", "p", types.StrategicMergePatchType, `{"status":{"conditions":`+many(50, `{"type":"T%d","status":"True"}`)+`}}`)), ""},

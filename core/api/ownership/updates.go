@@ -300,13 +300,14 @@ func (s *sketch) alike(x, y reflect.Value) bool {
 func (l *layout) pairItems(s *sketch, x, y reflect.Value) bool {
 	l.count(s, x)
 	l.count(s, y)
+	before, after := l.index(x), l.index(y)
 	found := 0
 	for i := range y.Len() {
 		item := y.Index(i)
-		if l.find(y, item) != i || !l.drawKey(s, item) {
+		if after.find(item) != i || !l.drawKey(s, item) {
 			return false // twice, or without a part of its key: upstream has rules for these
 		}
-		at := l.find(x, item)
+		at := before.find(item)
 		s.number(uint64(at + 1)) //nolint:gosec // -1 at least
 		if at < 0 {
 			if !l.elem.add(s, item) {
@@ -324,14 +325,65 @@ func (l *layout) pairItems(s *sketch, x, y reflect.Value) bool {
 	}
 	for i := range x.Len() {
 		item := x.Index(i)
-		if l.find(y, item) >= 0 {
+		if after.find(item) >= 0 {
 			continue
 		}
-		if l.find(x, item) != i || !l.drawKey(s, item) || !l.elem.add(s, item) {
+		if before.find(item) != i || !l.drawKey(s, item) || !l.elem.add(s, item) {
 			return false
 		}
 	}
 	return true
+}
+
+// short is how long a list is that is looked through more quickly than it is indexed.
+const short = 32
+
+// index finds the items of a list.
+type index struct {
+	*layout
+	list reflect.Value
+	at   map[[3]any]int // by their keys; nil = the list is looked through
+}
+
+func (l *layout) index(list reflect.Value) index {
+	x := index{l, list, nil}
+	if list.Len() <= short || len(l.keys) > len([3]any{}) {
+		return x
+	}
+	x.at = make(map[[3]any]int, list.Len())
+	for i := range list.Len() {
+		key := l.key(list.Index(i))
+		if _, twice := x.at[key]; !twice {
+			x.at[key] = i
+		}
+	}
+	return x
+}
+
+// find is the first item with the keys of another one; -1 = there is none.
+func (x index) find(item reflect.Value) int {
+	if x.at == nil {
+		return x.layout.find(x.list, item)
+	}
+	if i, ok := x.at[x.key(item)]; ok {
+		return i
+	}
+	return -1
+}
+
+// key has the values of an item's keys. Two are equal if sameKey says so of the items.
+func (l *layout) key(item reflect.Value) (out [3]any) {
+	for i, k := range l.keys {
+		v := item.FieldByIndex(k.index)
+		if v.Kind() == reflect.Pointer {
+			if v.IsNil() {
+				continue
+			}
+			v = v.Elem()
+		}
+		out[i] = v.Interface()
+	}
+	return out
 }
 
 // find is the first item with the keys of another one.

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/wasmplane/wasmplane/core/structural"
@@ -31,7 +30,7 @@ type Merger struct {
 // Merge patches an object, which it leaves as it is. The answer is the caller's, and is not
 // defaulted. unknown lists the fields that the kind does not have, where they are wanted.
 //
-// Upstream's code merges JSON trees. Only those members of the object become one
+// What is merged are JSON trees. Only those members of the object become one
 // that the patch names: a patch of a pod's status says nothing of its spec, and
 // turning that into a tree and back is most of what the patch would cost.
 func (m *Merger) Merge(live runtime.Object, patch map[string]any) (o runtime.Object, unknown []error, err error) {
@@ -58,11 +57,10 @@ func (m *Merger) MergeWhole(live runtime.Object, patch map[string]any) (runtime.
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(err)
 	}
-	if err := Bound(before, patch); err != nil {
-		return nil, nil, err
-	}
-	merged, err := strategicpatch.StrategicMergeMapPatch(before, patch, m.empty())
+	merged, err := mergeTrees(before, patch, m.empty())
 	switch {
+	case apierrors.IsRequestEntityTooLargeError(err):
+		return nil, nil, err
 	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys):
 		return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 	case err != nil:
@@ -81,46 +79,6 @@ func (m *Merger) MergeWhole(live runtime.Object, patch map[string]any) (runtime.
 		unknown = fields.Errors()
 	}
 	return after, unknown, nil
-}
-
-// maxComparisons bounds a strategic merge, which looks for each entry of the patch's
-// lists among all entries of the object's: this many take about half a second.
-const maxComparisons = 10_000_000
-
-// Bound refuses a patch whose lists would cost more to merge than a request may.
-func Bound(live, patch map[string]any) error {
-	entries, longest := lists(patch)
-	if entries == 0 {
-		return nil
-	}
-	_, among := lists(live)
-	among += longest // what is added is looked through, too
-	if entries*among <= maxComparisons {
-		return nil
-	}
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
-		"the strategic merge patch has %d entries of lists, to be looked for among up to %d: the product is bounded by %d; send a merge patch, a JSON patch or the whole object",
-		entries, among, maxComparisons))
-}
-
-// lists counts the entries of all lists in a tree, and those of the longest one.
-func lists(tree any) (entries, longest int64) {
-	add := func(below any) {
-		n, most := lists(below)
-		entries, longest = entries+n, max(longest, most)
-	}
-	switch v := tree.(type) {
-	case map[string]any:
-		for _, below := range v {
-			add(below)
-		}
-	case []any:
-		for _, below := range v {
-			add(below)
-		}
-		entries, longest = entries+int64(len(v)), max(longest, int64(len(v)))
-	}
-	return entries, longest
 }
 
 // parts patches an object that has nothing but the named spots of live, and puts

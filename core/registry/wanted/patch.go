@@ -203,7 +203,7 @@ func (b *Body) needMerge(ctx context.Context, current *object.Object, mediaType 
 		return err
 	}
 	if b.IsApply() || b.PatchType == types.StrategicMergePatchType {
-		return decodedsize.Need(ctx, decodedsize.Result, size+decodedsize.SizeBy(b.Codec, b.Data, object.JSON))
+		return decodedsize.Need(ctx, decodedsize.Result, size+decodedsize.SizeBy(b.Codec, b.Data, mediaType))
 	}
 	return nil
 }

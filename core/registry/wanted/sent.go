@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/wasmplane/wasmplane/core/api/decodedsize"
 	"github.com/wasmplane/wasmplane/core/api/ownership"
@@ -64,14 +63,8 @@ func (s Sent) Patch(ctx context.Context, owners ownership.Upstream, now runtime.
 	var after []byte
 	var strict []error
 	if s.PatchType == types.StrategicMergePatchType {
-		patch := map[string]any{}
-		if json.Unmarshal(s.Data, &patch) == nil { // else the merge says what is wrong with it
-			if err := strategic.Bound(nil, patch); err != nil { // these kinds have no lists of their own
-				return nil, err
-			}
-		}
-		if after, err = strategicpatch.StrategicMergePatch(before, s.Data, now); err != nil {
-			err = apierrors.NewBadRequest(err.Error())
+		if after, err = strategic.MergeJSON(before, s.Data, now); err != nil {
+			err = Refusal(err)
 		}
 	} else {
 		after, strict, err = s.patchJSON(before)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/decodedsize"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/wanted"
 )
@@ -77,6 +78,47 @@ func TestEachStepOfAPatchMayBeTheLast(t *testing.T) {
 				t.Errorf("over behind the last look: %v", err)
 			}
 		})
+	}
+}
+
+// needs is an account that has as much as is needed.
+type needs [decodedsize.Parts]int64
+
+func (n *needs) Need(p decodedsize.Part, bytes int64) error {
+	n[p] = max(n[p], bytes)
+	return nil
+}
+
+// TestAnApplyInYAMLCountsAsInJSON: what comes of it takes as much, in whichever form it was sent.
+func TestAnApplyInYAMLCountsAsInJSON(t *testing.T) {
+	contract, err := api.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource, codec, ok := contract.Lookup(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
+	if !ok {
+		t.Fatal("there are no pods")
+	}
+	const entries = 1000
+	asked := map[string]int64{}
+	for form, data := range map[string]string{
+		"JSON": `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[` + strings.Repeat("{},", entries) + `{}]}}`,
+		"YAML": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec:\n  containers:\n" + strings.Repeat("  - {}\n", entries+1),
+	} {
+		b := wanted.Body{
+			Contract: contract, Resource: resource, Codec: codec, Version: "v1", Name: "a", Manager: "tester",
+			Data: []byte(data), PatchType: types.ApplyYAMLPatchType,
+		}
+		versioned, err := codec.Decode([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}`), object.JSON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n needs
+		_, _ = b.Patch(decodedsize.With(t.Context(), &n), object.FromVersioned(codec, versioned)) // whatever comes of it
+		asked[form] = n[decodedsize.Result]
+	}
+	if asked["JSON"] < entries*300 || asked["YAML"] < asked["JSON"] {
+		t.Errorf("counted %v", asked)
 	}
 }
 

@@ -323,6 +323,9 @@ func descend(v reflect.Value, names []string) (reflect.Value, bool) {
 
 // value writes a whole value.
 func (w *Writer) value(v reflect.Value) {
+	if o := jsonvalue.KeptBy(v); o != nil && !w.flat && w.kept(o) {
+		return
+	}
 	v, gvk := jsonvalue.Open(v)
 	if !v.IsValid() {
 		w.Null()
@@ -348,6 +351,24 @@ func (w *Writer) value(v reflect.Value) {
 	default:
 		w.Null()
 	}
+}
+
+// keptName is under which objects keep their JSON.
+const keptName = "plugins: the whole as JSON"
+
+// kept writes an object as whoever keeps it has it: it is written once for all plugins that want the whole.
+func (w *Writer) kept(o *Object) bool {
+	text, err := o.Keeper.Kept(keptName, func() ([]byte, error) {
+		var own Writer
+		own.value(reflect.ValueOf(&Object{Object: o.Object, GVK: o.GVK}))
+		return own.buf, nil
+	})
+	if err != nil {
+		return false
+	}
+	w.separate()
+	w.buf = append(w.buf, text...)
+	return true
 }
 
 func (w *Writer) array(v reflect.Value) {

@@ -25,6 +25,27 @@ import (
 type Object struct {
 	Object runtime.Object
 	GVK    schema.GroupVersionKind
+	// Keeper keeps the object as JSON for all who want the whole of it; nil = nobody does.
+	Keeper Keeper
+}
+
+// Keeper keeps what is made of an object, once for each name, for as long as the object stays as it is.
+type Keeper interface {
+	Kept(name string, compute func() ([]byte, error)) ([]byte, error)
+}
+
+// KeptBy is the Object that a value is, where somebody keeps its JSON; nil = it is none, or nobody does.
+func KeptBy(v reflect.Value) *Object {
+	if v.Kind() == reflect.Interface {
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Pointer || v.Type() != objectPointer || v.IsNil() {
+		return nil
+	}
+	if o := v.Interface().(*Object); o.Keeper != nil {
+		return o
+	}
+	return nil
 }
 
 // Get finds a field or key; ok is false where it is absent.

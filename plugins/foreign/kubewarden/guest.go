@@ -5,6 +5,7 @@ package kubewarden
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/host"
@@ -20,7 +21,7 @@ type Config struct {
 
 // Protocol is how the modules of one ABI are asked.
 type Protocol struct {
-	// Ask makes one call of the guest.
+	// Ask makes one call of the guest. It keeps nothing of the payload.
 	Ask func(in *host.Instance, operation string, payload []byte) ([]byte, error)
 	// Greet is called once before anything else; nil = nothing has to be agreed on.
 	Greet func(in *host.Instance) error
@@ -55,13 +56,19 @@ func NewGuest(ctx context.Context, m *host.Module, cfg Config, p Protocol) (*Gue
 	})
 }
 
+// payloads keep the memory of what policies are asked between calls.
+var payloads = sync.Pool{New: func() any { return new([]byte) }}
+
 // Call implements point.Guest: input is the admission request.
 func (g *Guest) Call(ctx context.Context, op int32, input []byte) (out []byte, u host.Usage, err error) {
+	payload := payloads.Get().(*[]byte)
+	defer payloads.Put(payload)
+	*payload = appendRequest((*payload)[:0], input, g.cfg.Settings)
 	var answer []byte
 	err = g.module.With(ctx, func(in *host.Instance) error {
 		var err error
 		u, err = in.Account(ctx, func() error {
-			answer, err = g.protocol.Ask(in, "validate", ValidationRequest(input, g.cfg.Settings))
+			answer, err = g.protocol.Ask(in, "validate", *payload)
 			return err
 		})
 		return err

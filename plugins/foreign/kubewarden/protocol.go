@@ -19,7 +19,10 @@ import (
 
 // ValidationRequest is what a policy is asked: an AdmissionRequest and its settings, both JSON.
 func ValidationRequest(request, settings []byte) []byte {
-	out := make([]byte, 0, len(request)+len(settings)+32)
+	return appendRequest(make([]byte, 0, len(request)+len(settings)+32), request, settings)
+}
+
+func appendRequest(out, request, settings []byte) []byte {
 	out = append(append(out, `{"request":`...), request...)
 	out = append(append(out, `,"settings":`...), settings...)
 	return append(out, '}')
@@ -52,15 +55,20 @@ type ValidationResponse struct {
 	Accepted         *bool             `json:"accepted"`
 	Message          *string           `json:"message"`
 	Code             *int32            `json:"code"`
-	MutatedObject    json.RawMessage   `json:"mutated_object"`
 	AuditAnnotations map[string]string `json:"audit_annotations"`
 	Warnings         []string          `json:"warnings"`
 }
 
 // Answer makes of a policy's answer the one that the hook gives.
 func Answer(response, request []byte, at abi.Point) (*Admission, error) {
+	d, ok := parse(response)
+	defer d.release()
 	var r ValidationResponse
-	if err := json.Unmarshal(response, &r); err != nil {
+	mutated, rest := int32(0), response
+	if ok && d.first(0) == '{' {
+		mutated, rest = d.without(mutatedObject)
+	}
+	if err := json.Unmarshal(rest, &r); err != nil {
 		return nil, fmt.Errorf("the policy's answer cannot be read: %w", plainly(err))
 	}
 	if r.Accepted == nil {
@@ -73,12 +81,32 @@ func Answer(response, request []byte, at abi.Point) (*Admission, error) {
 	if r.Code != nil && *r.Code >= 400 && *r.Code <= 599 {
 		a.Code = *r.Code
 	}
-	if mutated := bytes.TrimSpace(r.MutatedObject); a.Allowed && len(mutated) > 0 && !bytes.Equal(mutated, []byte("null")) {
-		if err := a.mutate(mutated, request, at); err != nil {
+	if a.Allowed && mutated != 0 && !d.null(mutated) {
+		if err := a.mutate(d, mutated, request, at); err != nil {
 			return nil, err
 		}
 	}
 	return a, nil
+}
+
+// mutatedObject is the member of an answer that may be a whole object.
+const mutatedObject = "mutated_object"
+
+// without is an object without the value of a member, and where that is; 0 = it has no such member.
+func (d *document) without(name string) (value int32, rest []byte) {
+	end := 0
+	for at := int32(1); at < d.nodes[0].next; at = d.nodes[at+1].next {
+		if !bytes.EqualFold(d.plain(at), []byte(name)) { // as encoding/json finds members
+			continue
+		}
+		value = at + 1
+		rest = append(append(rest, d.text[end:d.nodes[value].from]...), "null"...)
+		end = int(d.nodes[value].to)
+	}
+	if value == 0 {
+		return 0, d.text
+	}
+	return value, append(rest, d.text[end:]...)
 }
 
 // Admission is an answer of an admission hook (abi.AdmissionAnswer, as it is written).
@@ -92,31 +120,31 @@ type Admission struct {
 }
 
 // mutate takes a changed object as a patch, where a change is allowed.
-func (a *Admission) mutate(mutated, request []byte, at abi.Point) error {
-	var q struct {
-		Operation string `json:"operation"`
-		Object    any    `json:"object"`
+func (a *Admission) mutate(answer *document, mutated int32, request []byte, at abi.Point) error {
+	q, ok := parse(request)
+	defer q.release()
+	if !ok {
+		return fmt.Errorf("the request cannot be read: %s", clip(request))
 	}
-	if err := unmarshal(request, &q); err != nil {
-		return err
+	c := comparison{from: q, to: answer, differs: true}
+	object, had := q.member(0, "object")
+	if had {
+		c.differs = false
+		c.diff(object, mutated)
 	}
-	var to any
-	if err := unmarshal(mutated, &to); err != nil {
-		return fmt.Errorf("mutated_object cannot be read: %w", err)
-	}
-	if reflect.DeepEqual(q.Object, to) {
-		return nil
-	}
+	operation, _ := q.member(0, "operation")
 	switch {
-	case q.Operation == "DELETE":
+	case !c.differs:
+	case operation != 0 && q.first(operation) == '"' && string(q.plain(operation)) == "DELETE":
 		a.refuseMutation("a DELETE has no object to mutate")
 	case at != abi.AdmissionMutate:
 		a.refuseMutation("it is configured not to mutate (points: [admission.mutate])")
+	case answer.first(mutated) != '{':
+		return fmt.Errorf("mutated_object is no object: %s", clip(answer.raw(mutated)))
+	case had:
+		a.Patch = c.out
 	default:
-		if _, ok := to.(map[string]any); !ok {
-			return fmt.Errorf("mutated_object is no object: %s", clip(mutated))
-		}
-		a.Patch = Diff(q.Object, to)
+		a.Patch = []Change{{"replace", "", answer.raw(mutated)}}
 	}
 	return nil
 }

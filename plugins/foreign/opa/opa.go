@@ -10,6 +10,7 @@
 package opa
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -276,6 +277,9 @@ func (p *Policy) findEntrypoint(known map[string]uint64) error {
 
 // Call implements point.Guest: input is the admission request.
 func (p *Policy) Call(ctx context.Context, op int32, input []byte) (out []byte, u host.Usage, err error) {
+	question := questions.Get().(*[]byte)
+	defer questions.Put(question)
+	*question = p.question((*question)[:0], input, p.cfg.Points[op])
 	var result []byte
 	err = p.module.With(ctx, func(in *host.Instance) error {
 		if err := p.refresh(ctx, in); err != nil {
@@ -283,7 +287,7 @@ func (p *Policy) Call(ctx context.Context, op int32, input []byte) (out []byte, 
 		}
 		var err error
 		u, err = in.Account(ctx, func() error {
-			result, err = p.evaluate(ctx, in, p.question(input, p.cfg.Points[op]))
+			result, err = p.evaluate(ctx, in, *question)
 			return err
 		})
 		return err
@@ -315,22 +319,27 @@ func (p *Policy) refresh(ctx context.Context, in *host.Instance) error {
 	return err
 }
 
-// question is the input document.
-func (p *Policy) question(request []byte, at abi.Point) []byte {
-	if at == abi.Authorization {
-		return append(append([]byte(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":`), request...), '}')
+// questions keep the memory of input documents between calls.
+var questions = sync.Pool{New: func() any { return new([]byte) }}
+
+// question writes the input document behind out.
+func (p *Policy) question(out, request []byte, at abi.Point) []byte {
+	switch {
+	case at == abi.Authorization:
+		out = append(out, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":`...)
+	case !p.cfg.Gatekeeper:
+		out = append(out, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":`...)
+	default:
+		out = append(append(append(out, `{"parameters":`...), p.cfg.Settings...), `,"review":`...)
+		request = reviewed(request)
 	}
-	if !p.cfg.Gatekeeper {
-		return append(append([]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":`), request...), '}')
-	}
-	out := append(append([]byte(`{"parameters":`), p.cfg.Settings...), `,"review":`...)
-	return append(append(out, reviewed(request)...), '}')
+	return append(append(out, request...), '}')
 }
 
 // reviewed is the request as Gatekeeper shows it: what is deleted is the object.
 func reviewed(request []byte) []byte {
 	var q map[string]json.RawMessage
-	if !strings.Contains(string(request), `"operation":"DELETE"`) || json.Unmarshal(request, &q) != nil ||
+	if !bytes.Contains(request, []byte(`"operation":"DELETE"`)) || json.Unmarshal(request, &q) != nil ||
 		string(q["operation"]) != `"DELETE"` || q["oldObject"] == nil {
 		return request
 	}

@@ -174,14 +174,14 @@ func newDocument(r *admission.Request) (*document, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.Object = &abi.Object{Object: v, GVK: r.Object.Kind()}
+		d.Object = &abi.Object{Object: v, GVK: r.Object.Kind(), Keeper: r.Object}
 	}
 	if r.OldObject != nil {
 		v, err := r.OldObject.Versioned()
 		if err != nil {
 			return nil, err
 		}
-		d.OldObject = &abi.Object{Object: v, GVK: r.OldObject.Kind()}
+		d.OldObject = &abi.Object{Object: v, GVK: r.OldObject.Kind(), Keeper: r.OldObject}
 	}
 	return d, nil
 }

@@ -370,7 +370,34 @@ func (m *matcher) conditionsHold(ctx context.Context, r *admission.Request) (boo
 	return true, nil
 }
 
+// variables are what conditions read of a request: made once for all of them, and again when the object was changed.
+type variables struct {
+	mu      sync.Mutex
+	changes int
+	values  map[string]any
+}
+
+type variablesKey struct{}
+
 func celVariables(r *admission.Request) (map[string]any, error) {
+	v := r.Memo(variablesKey{}, func() any { return &variables{} }).(*variables)
+	changes := 0
+	if r.Object != nil {
+		changes = r.Object.Changes()
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.values != nil && v.changes == changes {
+		return v.values, nil
+	}
+	values, err := newVariables(r)
+	if err == nil {
+		v.values, v.changes = values, changes
+	}
+	return values, err
+}
+
+func newVariables(r *admission.Request) (map[string]any, error) {
 	vars := map[string]any{"object": nil, "oldObject": nil}
 	for name, o := range map[string]*object.Object{"object": r.Object, "oldObject": r.OldObject} {
 		if o == nil {

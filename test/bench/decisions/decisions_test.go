@@ -20,6 +20,9 @@ import (
 
 // TestEveryFormDecidesTheSame: what is compared is one policy.
 func TestEveryFormDecidesTheSame(t *testing.T) {
+	if wanted.String() != "" {
+		t.Fatal("FORMS leaves forms out")
+	}
 	w := newWorld(t)
 	fine := ordinary(t)
 	for _, s := range sides(t) {
@@ -97,7 +100,7 @@ func measureDecisions(tb testing.TB, rounds int, turn time.Duration) *table {
 	tb.Helper()
 	w, pod := newWorld(tb), ordinary(tb)
 	all := sides(tb)
-	own := bareSide(tb)
+	own := append(bareSide(tb), together(tb)...)
 	out := newTable(fmt.Sprintf("One policy on a review of %d bytes, by the admission contract; microseconds, and calls a second on %d processors", len(review(tb, pod)), runtime.GOMAXPROCS(0)),
 		"", "decision p50", "p99", "CPU", "calls/s", "mutated p50", "p99", "CPU", "calls/s", "of the webhook", "fuel")
 	measured := append(all, own...)
@@ -243,10 +246,37 @@ func bareSide(tb testing.TB) []*side {
 	}}
 }
 
+// sharing is how many policies look at one request.
+const sharing = 10
+
+// together is the waPC module as ten policies that are asked about one request: what it is encoded into is the same for all.
+func together(tb testing.TB) []*side {
+	tb.Helper()
+	g := policies[len(policies)-1]
+	wasm, err := g.build(tb)
+	if err != nil {
+		return []*side{{name: g.label, missing: err}}
+	}
+	all := loadedTimes(tb, wasm, ", points: [admission.validate]", sharing).AdmissionPlugins()
+	validate := func(ctx context.Context, r *admission.Request) error {
+		for _, p := range all {
+			v, ok := p.(admission.Validator)
+			if !ok {
+				return fmt.Errorf("%s does not validate", p.Name())
+			}
+			if err := v.Validate(ctx, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return []*side{{name: fmt.Sprintf("%d waPC policies asked about one pod, all together", sharing), validate: validate, mutate: validate}}
+}
+
 // BenchmarkForms is each form by itself, for profiles.
 func BenchmarkForms(b *testing.B) {
 	w, pod := newWorld(b), ordinary(b)
-	for _, s := range sides(b) {
+	for _, s := range append(append(sides(b), bareSide(b)...), together(b)...) {
 		if s.missing != nil {
 			b.Logf("%s is missing: %v", s.name, s.missing)
 			continue

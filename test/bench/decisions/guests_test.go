@@ -71,6 +71,12 @@ func (g guest) build(tb testing.TB) ([]byte, error) {
 // are those of every plugin, but for a deadline that a busy machine meets too.
 func loaded(tb testing.TB, wasm []byte, more string) *loader.Loader {
 	tb.Helper()
+	return loadedTimes(tb, wasm, more, 1)
+}
+
+// loadedTimes loads a module as so many plugins.
+func loadedTimes(tb testing.TB, wasm []byte, more string, n int) *loader.Loader {
+	tb.Helper()
 	dir := tb.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "p.wasm"), wasm, 0o600); err != nil {
 		tb.Fatal(err)
@@ -78,8 +84,11 @@ func loaded(tb testing.TB, wasm []byte, more string) *loader.Loader {
 	var doc struct {
 		Plugins []yaml.Node `yaml:"plugins"`
 	}
-	if err := yaml.Unmarshal(fmt.Appendf(nil, "plugins: [{name: policy, source: \"file:p.wasm\", limits: {deadline: 30s}%s}]", more),
-		&doc); err != nil {
+	text := "plugins:\n"
+	for i := range n {
+		text += fmt.Sprintf("- {name: policy%d, source: \"file:p.wasm\", limits: {deadline: 30s}%s}\n", i, more)
+	}
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
 		tb.Fatal(err)
 	}
 	entries, err := manifest.ParseAll(doc.Plugins)

@@ -25,7 +25,7 @@ WORLDS_SMALL    := $(WASM_DIR)/worlds/python.wasm $(WASM_DIR)/worlds/javascript.
 WORLDS_LARGE    := $(WASM_DIR)/worlds/rust.wasm $(WASM_DIR)/worlds/starlingmonkey.wasm
 
 .PHONY: examples
-examples: $(WASM_EXAMPLES:%=$(WASM_DIR)/%.wasm) $(WORLDS_SMALL) ## Build the example plugins into build/wasm.
+examples: $(WASM_EXAMPLES:%=$(WASM_DIR)/%.wasm) $(WORLDS_SMALL) $(WASM_DIR)/http-server.wasm ## Build the example plugins into build/wasm.
 
 # Nothing is looked for before a recipe runs: what it needs may just have been installed.
 WASM_RUSTC := wasm-examples/rustc.sh
@@ -56,6 +56,10 @@ $(foreach e,$(WASM_TOOL),$(eval $(call tool_example,$(e))))
 
 $(WORLDS_SMALL) $(WORLDS_LARGE): $(WASM_DIR)/worlds/%.wasm: wasm-examples/worlds/build.sh wasm-examples/worlds/team.wit $(wildcard wasm-examples/worlds/*/*.* wasm-examples/worlds/rust/src/*.rs) sdk/wit/plugin.wit
 	$(WASM_SAY)wasm-examples/worlds/build.sh $* $@
+
+# A pod, no plugin: a component of wasi:http.
+$(WASM_DIR)/http-server.wasm: $(wildcard wasm-examples/http-server/*)
+	$(WASM_SAY)wasm-examples/http-server/build.sh $@
 
 define rust_example
 $(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/*.rs) $(WASM_DIR)/rust/libwasmplane.rlib

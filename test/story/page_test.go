@@ -174,7 +174,7 @@ func (s *stage) runOn(ts *testscript.TestScript, name string, c onMachine, comma
 		cmd := exec.Command("nsenter", ts.Getenv("IN_"+name), "bash", "-c", command)
 		cmd.Dir = ts.MkAbs(".")
 		cmd.Env = append(slices.DeleteFunc(environment(ts.Getenv), func(e string) bool { return strings.HasPrefix(e, "KUBECONFIG=") }),
-			"PATH="+ts.MkAbs("path")+":"+ts.Getenv("PATH"), "WASMPLANE_DATA_DIR="+ts.Getenv("DATA_"+name),
+			"PATH="+ts.MkAbs("path")+":"+ts.Getenv("PATH"), "WASMPLANE_TOOLCHAINS="+built.cache, "WASMPLANE_DATA_DIR="+ts.Getenv("DATA_"+name),
 			"WASMPLANE_CLUSTER_NAME="+ts.Getenv("NAME_"+name), "WASMPLANE_NODE_NAME="+c.machine, "WASMPLANE_CONFIG="+ts.MkAbs("machine.yaml"))
 		return cmd
 	}

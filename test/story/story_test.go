@@ -21,6 +21,7 @@ import (
 var built struct {
 	*harness.Build
 	toolbox string // an image's archive
+	cache   string // the folder of toolchains
 	runc    string // the folder of a runc that gives pods users of their own: the machine's, unless test/deps.sh has built one
 	module  string // testdata/module, compiled
 }
@@ -90,7 +91,7 @@ func prepare() (err error) {
 	if err != nil {
 		return err
 	}
-	built.runc = filepath.Join(cache, "runc-1.5.2")
+	built.cache, built.runc = cache, filepath.Join(cache, "runc-1.5.2")
 	if _, err := os.Stat(built.runc); err != nil {
 		built.runc = "/usr/sbin"
 	}

@@ -304,6 +304,7 @@ func (a *app) image() *cobra.Command {
 	c.AddCommand(
 		a.imageImport(&s, progress),
 		a.imageExport(&s, progress),
+		a.imagePush(),
 		&cobra.Command{
 			Use:     "ls",
 			Aliases: []string{"list"},

@@ -42,6 +42,14 @@ func serverClasses() []class {
 		{"scheduler-leader-killed", "kill -9 of the server that schedules", many, false, on(leads(scheduling), (*machine).again), one},
 		{"controllers-leader-killed", "kill -9 of the server whose controllers act", many, false, on(leads(controlling), (*machine).again), one},
 		{"store-leader-away", "kill -9 of the server whose store leads, which is away for 30 s", many, false, on(storeLeader, away(30*time.Second)), one},
+		{
+			"scheduler-leader-away", "kill -9 of the server that schedules, which is away for 30 s", many, false,
+			on(leads(scheduling), away(30*time.Second)), one,
+		},
+		{
+			"controllers-leader-away", "kill -9 of the server whose controllers act, which is away for 30 s", many, false,
+			on(leads(controlling), away(30*time.Second)), one,
+		},
 		{"follower-ended", "a server that leads nothing is ended by Ctrl-C and started again", many, false, on(follower, ended), one},
 		{"store-leader-ended", "the server whose store leads is ended by Ctrl-C and started again", many, false, on(storeLeader, ended), one},
 		{

@@ -268,7 +268,7 @@ func (c *call) get() error {
 
 // needs asks for what it takes to decode a stored object.
 func (c *call) needs(size int64) error {
-	return decodedsize.Need(c.req.Context(), decodedsize.Current, size)
+	return decodedsize.NeedDecoded(c.req.Context(), decodedsize.Current, size, object.Protobuf)
 }
 
 // decodes is what an object takes that has to be decoded to be answered, since it is stored otherwise; small ones do not count.

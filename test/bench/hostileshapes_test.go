@@ -141,7 +141,7 @@ func moreHostiles(n int) []hostile {
 		objectOf("entries of nothing in a pod", "v1", "pods", "Pod", "nothings", `"spec":{"containers":[`+strings.Repeat("{},", 1040*n)+`{}]}`),
 		objectOf("entries that are wrong in a pod", "v1", "pods", "Pod", "wrongs", `"spec":{"containers":[`+strings.Repeat("1,", 1560*n)+`1]}`),
 		objectOf("entries of nothing in a deployment, as many as may be", "apps/v1", "deployments", "Deployment", "nothings", `"spec":{"selector":{"matchLabels":{"a":"b"}},
-			"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[`+strings.Repeat("{},", 70*n)+`{}]}}}`),
+			"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[`+strings.Repeat("{},", 55*n)+`{}]}}}`),
 		objectOf("entries of nothing in a policy's peers", "networking.k8s.io/v1", "networkpolicies", "NetworkPolicy", "nothings", `"spec":{"podSelector":{},"ingress":[`+strings.Repeat("{},", 1040*n)+`{}]}`),
 		after(hostile{
 			what: "entries of nothing by a merge patch", method: http.MethodPatch, path: "/api/v1/namespaces/default/pods/patched", media: "application/merge-patch+json",
@@ -169,7 +169,7 @@ func moreHostiles(n int) []hostile {
 			body: "apiVersion: v1\nkind: Pod\nmetadata: {name: y}\nspec: {containers: [" + strings.Repeat("{},", 1040*n) + "{}]}",
 		},
 		named("definition: entries of nothing", crd("nothings", `{"type":"object","anyOf":[`+strings.Repeat("{},", 1040*n)+`{}]}`, "")),
-		named("definition: entries of nothing, as many as may be", crd("nothing", `{"type":"object","properties":{"a":{"type":"string","anyOf":[`+strings.Repeat("{},", 55*n)+`{}]}}}`, "")),
+		named("definition: entries of nothing, as many as may be", crd("nothing", `{"type":"object","properties":{"a":{"type":"string","anyOf":[`+strings.Repeat("{},", 40*n)+`{}]}}}`, "")),
 		named("definition: lists in lists of a long text", crd("nestings", strings.Repeat(`{"type":"array","items":`, 50)+`{"type":"string","description":"`+strings.Repeat("x", 1000*n)+`"}`+strings.Repeat("}", 50), "")),
 		{what: "deletion of what many labels select", method: http.MethodDelete, path: "/api/v1/namespaces/default/secrets?labelSelector=a+in+(" + list(60*n, "v%d") + ")"},
 		objectOf("a token for many", "v1", "serviceaccounts/default/token", "TokenRequest", "", `"apiVersion":"authentication.k8s.io/v1","spec":{"audiences":[`+list(50*n, `"a%d"`)+`]}`),

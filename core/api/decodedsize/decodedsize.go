@@ -23,7 +23,7 @@ import (
 
 // Max is how many bytes an object may take once it is decoded, without its texts. A CustomResourceDefinition
 // of a MiB with descriptions takes 5 MiB, and one of 25,000 fields and nothing else 15 MiB.
-const Max = 32 << 20
+const Max = 24 << 20
 
 // maxRead is how many bytes may be read again: types that decode themselves read all that is in them, at each level once more.
 const maxRead = 64 << 20

@@ -124,7 +124,7 @@ func TestEntriesAreBoundedBeforeTheyAreDecoded(t *testing.T) {
 		"in a text":                 {pod, object.JSON, `{"metadata":{"annotations":{"a":"` + many("{}") + `"}}}`, true},
 		"unknown to the type":       {pod, object.JSON, `{"spec":{"x":[` + many("{}") + `]}}`, true},
 		"managed fields":            {pod, object.JSON, `{"metadata":{"managedFields":[{"fieldsV1":{"x":[` + many("{}") + `]}}]}}`, true},
-		"a part of what may be":     {pod, object.JSON, `{"spec":{"containers":[` + many("{}")[:199_998] + `{}]}}`, true},
+		"a part of what may be":     {pod, object.JSON, `{"spec":{"containers":[` + many("{}")[:149_997] + `{}]}}`, true},
 		"YAML":                      {pod, object.YAML, "spec:\n  containers: [" + many("{}") + "]", false},
 		"YAML, unknown":             {pod, object.YAML, "spec:\n  x: [" + many("{}") + "]", true},
 		"YAML, aliases":             {pod, object.YAML, "a: &a [" + strings.Repeat("{},", 15000) + "{}]\nspec:\n  containers: *a\n  initContainers: *a\n  volumes: *a\n  ephemeralContainers: *a\n  tolerations: *a\n  hostAliases: *a", true},

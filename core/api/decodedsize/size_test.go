@@ -25,6 +25,7 @@ func held(t *testing.T, decode func() (any, error)) int64 {
 	t.Helper()
 	var before, after runtime.MemStats
 	runtime.GC()
+	runtime.GC() // and what pools have kept until now
 	runtime.ReadMemStats(&before)
 	v, err := decode()
 	if err != nil {

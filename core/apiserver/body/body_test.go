@@ -196,6 +196,23 @@ func TestAnAccountGivesBackWhatItHas(t *testing.T) {
 	}
 }
 
+// TestTheLargestRequestIsServed: a patch of the largest object to one that is as large, of a user who has nothing else under way.
+func TestTheLargestRequestIsServed(t *testing.T) {
+	var b body.Budget
+	a := b.Open(&user.DefaultInfo{Name: "ann"})
+	for p, n := range map[decodedsize.Part]int64{
+		decodedsize.Sent: body.Max, decodedsize.Decoded: 25 << 20, decodedsize.Current: decodedsize.Max, decodedsize.Result: decodedsize.Max,
+	} {
+		if err := a.Need(p, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := decodedsize.With(t.Context(), a)
+	if err := decodedsize.NeedDecoded(ctx, decodedsize.Result, decodedsize.Max, object.JSON); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMediaTypesOfBodies(t *testing.T) {
 	for header, want := range map[string]string{
 		"": object.JSON, "application/json; charset=utf-8": object.JSON, object.YAML: object.YAML, object.Protobuf: object.Protobuf,

@@ -32,7 +32,7 @@ func (b *Body) Owned(ctx context.Context, current *object.Object, next runtime.O
 		return nil, err
 	}
 	if current != nil {
-		if err := decodedsize.Need(ctx, decodedsize.Current, decodedsize.OfObject(current)); err != nil {
+		if err := decodedsize.NeedDecoded(ctx, decodedsize.Current, decodedsize.OfObject(current), object.Protobuf); err != nil {
 			return nil, err
 		}
 	}

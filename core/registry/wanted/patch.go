@@ -71,7 +71,7 @@ func (b *Body) patched(ctx context.Context, current *object.Object) (runtime.Obj
 	if err := ended.Check(ctx); err != nil {
 		return nil, err
 	}
-	if err := decodedsize.Need(ctx, decodedsize.Result, decodedsize.SizeBy(b.Codec, after, object.JSON)); err != nil {
+	if err := decodedsize.NeedDecoded(ctx, decodedsize.Result, decodedsize.SizeBy(b.Codec, after, object.JSON), object.JSON); err != nil {
 		return nil, err
 	}
 	o, fieldErrs, err := b.decodeStrict(after, object.JSON)
@@ -189,7 +189,7 @@ func (b *Body) patchMediaType() string {
 
 // needPatch asks for what it takes to decode the patch.
 func (b *Body) needPatch(ctx context.Context, mediaType string) error {
-	return decodedsize.Need(ctx, decodedsize.Decoded, decodedsize.TreeSize(b.Data, mediaType))
+	return decodedsize.NeedDecoded(ctx, decodedsize.Decoded, decodedsize.TreeSize(b.Data, mediaType), mediaType)
 }
 
 // needMerge asks for what it takes to decode the patch and current, and for what is made of the two where they are merged as trees. What
@@ -199,7 +199,7 @@ func (b *Body) needMerge(ctx context.Context, current *object.Object, mediaType 
 		return err
 	}
 	size := decodedsize.OfObject(current)
-	if err := decodedsize.Need(ctx, decodedsize.Current, size); err != nil {
+	if err := decodedsize.NeedDecoded(ctx, decodedsize.Current, size, object.Protobuf); err != nil {
 		return err
 	}
 	if b.IsApply() || b.PatchType == types.StrategicMergePatchType {

@@ -28,7 +28,7 @@ type Sent struct {
 
 // Decode decodes the request's body, checking fields as its options say.
 func (s Sent) Decode(ctx context.Context) (runtime.Object, error) {
-	if err := decodedsize.Need(ctx, decodedsize.Decoded, s.Kind.Size(s.Data, s.MediaType)); err != nil {
+	if err := decodedsize.NeedDecoded(ctx, decodedsize.Decoded, s.Kind.Size(s.Data, s.MediaType), s.MediaType); err != nil {
 		return nil, err
 	}
 	o, strict, err := s.Kind.DecodeStrict(s.Data, s.MediaType, s.checksFields())
@@ -72,7 +72,7 @@ func (s Sent) Patch(ctx context.Context, owners ownership.Upstream, now runtime.
 	if err != nil {
 		return nil, err
 	}
-	if err := decodedsize.Need(ctx, decodedsize.Result, s.Kind.Size(after, object.JSON)); err != nil {
+	if err := decodedsize.NeedDecoded(ctx, decodedsize.Result, s.Kind.Size(after, object.JSON), object.JSON); err != nil {
 		return nil, err
 	}
 	next, unknown, err := s.Kind.DecodeStrict(after, object.JSON, s.checksFields())

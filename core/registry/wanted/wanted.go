@@ -53,7 +53,8 @@ type Body struct {
 
 // Decode reads the request's body and fills in defaults.
 func (b *Body) Decode(ctx context.Context) (runtime.Object, error) {
-	if err := decodedsize.Need(ctx, decodedsize.Decoded, decodedsize.SizeBy(b.Codec, b.Data, b.MediaType)); err != nil {
+	size := decodedsize.SizeBy(b.Codec, b.Data, b.MediaType)
+	if err := decodedsize.NeedDecoded(ctx, decodedsize.Decoded, size, b.MediaType); err != nil {
 		return nil, err
 	}
 	o, strict, err := b.decodeStrict(b.Data, b.MediaType)

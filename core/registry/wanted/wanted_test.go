@@ -89,6 +89,44 @@ func (n *needs) Need(p decodedsize.Part, bytes int64) error {
 	return nil
 }
 
+// TestWhatIsTakenWhileABodyIsDecodedCounts, once for a request: for JSON twice what stays; what is counted of YAML has it.
+func TestWhatIsTakenWhileABodyIsDecodedCounts(t *testing.T) {
+	contract, err := api.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource, codec, ok := contract.Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	if !ok {
+		t.Fatal("there are no config maps")
+	}
+	const data = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"b"}}`
+	for media, times := range map[string]int64{object.JSON: 2, object.YAML: 0} {
+		b := wanted.Body{Contract: contract, Resource: resource, Codec: codec, Version: "v1", Name: "a", Data: []byte(data), MediaType: media}
+		var n needs
+		if _, err := b.Decode(decodedsize.With(t.Context(), &n)); err != nil {
+			t.Fatal(err)
+		}
+		if n[decodedsize.Decoded] < int64(len(data)) || n[decodedsize.While] != times*n[decodedsize.Decoded] {
+			t.Errorf("%s: %d counted, and %d for a moment", media, n[decodedsize.Decoded], n[decodedsize.While])
+		}
+	}
+	versioned, err := codec.Decode([]byte(data), object.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n needs
+	b := wanted.Body{
+		Contract: contract, Resource: resource, Codec: codec, Version: "v1", Name: "a", Manager: "tester",
+		Data: []byte(`{"data":{"c":"d"}}`), PatchType: types.MergePatchType,
+	}
+	if _, err := b.Patch(decodedsize.With(t.Context(), &n), object.FromVersioned(codec, versioned)); err != nil {
+		t.Fatal(err)
+	}
+	if n[decodedsize.While] != 2*max(n[decodedsize.Decoded], n[decodedsize.Current], n[decodedsize.Result]) {
+		t.Errorf("of a patch: %v", n)
+	}
+}
+
 // TestAnApplyInYAMLCountsAsInJSON: what comes of it takes as much, in whichever form it was sent.
 func TestAnApplyInYAMLCountsAsInJSON(t *testing.T) {
 	contract, err := api.New()

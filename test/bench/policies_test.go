@@ -36,6 +36,8 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/wasmplane/wasmplane/plugins/plugintest/wat"
+	"github.com/wasmplane/wasmplane/plugins/toolchain"
+	"github.com/wasmplane/wasmplane/test/internal/guests"
 	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
@@ -60,6 +62,7 @@ type policyKind struct {
 	awaited    []string                      // of these kinds each object gets the condition Ready
 	labels     bool                          // the policies about pods put labels on them; otherwise they refuse an image
 	unrefusing bool                          // the policies about pods allow everything
+	module     func(tb testing.TB) ([]byte, error)
 }
 
 // target is what a policy is about.
@@ -219,7 +222,7 @@ func kubewarden(i int, on target) string {
 kind: ClusterAdmissionPolicy
 metadata: {name: p%[1]d}
 spec:
-  module: file://verdict.wasm
+  module: file://policy.wasm
   mutating: false
   rules: [{operations: [CREATE, UPDATE], apiGroups: [%[2]q], apiVersions: [%[3]s], resources: [%[4]s]}]
   settings: {allowed: true, audit: {policy: p%[1]d}}
@@ -261,6 +264,11 @@ var policyKinds = []policyKind{
 	{
 		what: "Kubewarden: ClusterAdmissionPolicy", unit: "kubewarden", kinds: "kubewarden", one: kubewarden,
 		awaited: []string{"clusteradmissionpolicies.policies.kubewarden.io/v1"}, unrefusing: true,
+		module: func(testing.TB) ([]byte, error) { return wat.Assemble(verdict) },
+	},
+	{
+		what: "Kubewarden: ClusterAdmissionPolicy in waPC", unit: "kubewarden-wapc", kinds: "kubewarden", one: kubewarden,
+		awaited: []string{"clusteradmissionpolicies.policies.kubewarden.io/v1"}, unrefusing: true, module: inWaPC,
 	},
 }
 
@@ -335,17 +343,7 @@ func newBound(tb testing.TB, k policyKind, pods, all int) *bound {
 	tb.Helper()
 	b := &bound{cluster: newCluster(tb, "--nodes", "none")}
 	tb.Cleanup(b.purge)
-	modules := filepath.Join(b.Dir, "modules")
-	if err := os.Mkdir(modules, 0o755); err != nil {
-		tb.Fatal(err)
-	}
-	module, err := wat.Assemble(verdict)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(modules, "verdict.wasm"), module, 0o600)
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	modules := b.writeModules(tb, k.module)
 	b.writeConfig(fmt.Sprintf("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\npolicyKinds: [%s]\npluginFiles: %s\n", k.kinds, modules))
 	b.start()
 	b.kube = b.cluster.kube()
@@ -376,6 +374,31 @@ func newBound(tb testing.TB, k policyKind, pods, all int) *bound {
 	})
 	pause(tb.Context(), 5*time.Second) // what was written is still being looked at
 	return b
+}
+
+// writeModules writes a module of policies, and answers the folder; nil = there is none.
+func (b *bound) writeModules(tb testing.TB, module func(tb testing.TB) ([]byte, error)) string {
+	tb.Helper()
+	dir := filepath.Join(b.Dir, "modules")
+	err := os.Mkdir(dir, 0o755)
+	if err == nil && module != nil {
+		var wasm []byte
+		if wasm, err = module(tb); err == nil {
+			err = os.WriteFile(filepath.Join(dir, "policy.wasm"), wasm, 0o600)
+		}
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return dir
+}
+
+// inWaPC is the policy of package decisions in waPC, as Kubewarden's policies are: it reads the whole request.
+func inWaPC(tb testing.TB) ([]byte, error) {
+	tb.Helper()
+	return guests.Build(tb, guests.Guest{
+		Folder: filepath.Join("decisions", "testdata", "policy", "wapc"), Name: "policy-wapc", Language: toolchain.Rust,
+	})
 }
 
 // weigh looks at the process's memory, without garbage.

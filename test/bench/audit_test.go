@@ -155,7 +155,7 @@ func (a *audited) fill(tb testing.TB, objects int) {
 		texts[i] = audits[i%len(audits)](i)
 	}
 	write.apply(tb, texts...)
-	write.awaitReady(tb, "plugins.plugins.wasmplane.dev/v1alpha1", a.policies-(a.policies+len(audits)-1)/len(audits))
+	write.awaitReady(tb, "plugins.plugins.wasmplane.dev/v1", a.policies-(a.policies+len(audits)-1)/len(audits))
 	var all errgroup.Group
 	all.SetLimit(16)
 	for i := range objects {

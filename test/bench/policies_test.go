@@ -255,7 +255,7 @@ var policyKinds = []policyKind{
 	},
 	{
 		what: "Gatekeeper: constraint", unit: "gatekeeper", kinds: "gatekeeper", first: templates, one: constraint,
-		awaited: []string{"plugins.plugins.wasmplane.dev/v1alpha1"},
+		awaited: []string{"plugins.plugins.wasmplane.dev/v1"},
 	},
 	{
 		what: "Gatekeeper: AssignMetadata", unit: "gatekeeper-mutating", kinds: "gatekeeper", one: assign, labels: true,

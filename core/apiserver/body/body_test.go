@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -180,7 +181,7 @@ func TestAnAccountGivesBackWhatItHas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := first.Need(decodedsize.Result, 68<<20); err != nil {
+	if err := first.Need(decodedsize.Result, body.Alone-60<<20); err != nil {
 		t.Errorf("another part, up to the bound: %v", err)
 	}
 	if err := first.Need(decodedsize.Current, 1); !apierrors.IsTooManyRequests(err) {
@@ -210,6 +211,27 @@ func TestTheLargestRequestIsServed(t *testing.T) {
 	ctx := decodedsize.With(t.Context(), a)
 	if err := decodedsize.NeedDecoded(ctx, decodedsize.Result, decodedsize.Max, object.JSON); err != nil {
 		t.Error(err)
+	}
+	a.Close()
+	// An apply of a custom resource of 1.5 MiB, which is all that the store takes, of small maps, to one that is as large.
+	dense := []byte(strings.Repeat(`{"name":"a","value":"b"},`, 1536<<10/25))
+	size := decodedsize.TreeSize(dense, object.JSON)
+	for _, beside := range []bool{false, true} {
+		if beside {
+			if _, err := need(&b, &user.DefaultInfo{Name: "ann"}, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := b.Open(&user.DefaultInfo{Name: "ann"})
+		ctx := decodedsize.With(t.Context(), a)
+		err := a.Need(decodedsize.Sent, int64(len(dense)))
+		for _, p := range []decodedsize.Part{decodedsize.Decoded, decodedsize.Current, decodedsize.Result} {
+			err = errors.Join(err, decodedsize.NeedDecoded(ctx, p, size, object.JSON))
+		}
+		if (err != nil) != beside {
+			t.Errorf("beside another request %t: %v", beside, err)
+		}
+		a.Close()
 	}
 }
 

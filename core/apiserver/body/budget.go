@@ -19,6 +19,9 @@ const (
 	// PerUser is how many of them those of one user take, or of all accounts of a namespace. It is what the largest request takes: a
 	// patch, the object that it changes, and what becomes of it.
 	PerUser = Total / 4
+	// Alone is what one request takes whose user has no other under way: a dense custom resource of the size that the store takes, applied
+	// to one that is as large, has to go through sometime.
+	Alone = Total * 3 / 8
 	// Little is what a user has in any case, of a quarter of Total that is kept for this.
 	Little  = 2 << 20
 	reserve = Total / 4
@@ -27,7 +30,7 @@ const (
 // Budget counts what requests take in memory: their bodies, while they are on their way and until the requests are answered, and what
 // these and the objects that they change are decoded to, with what is taken for a moment while they are decoded.
 //
-// A user has at most PerUser, and does not take more of what is left over than he leaves, so that a few users cannot take everything.
+// A user has at most PerUser, or Alone with one request, and does not take more of what is left over than he leaves, so that a few users cannot take everything.
 // Whoever has only Little finds room all the same, in the reserve. The zero value is ready to use.
 type Budget struct {
 	mu  sync.Mutex
@@ -62,7 +65,7 @@ func (a *Account) Need(p decodedsize.Part, n int64) error {
 		return apierrors.NewTimeoutError("the request is over", 0)
 	case more <= 0:
 		return nil
-	case !a.administrator && !b.room(b.of[a.owner], more):
+	case !a.administrator && !b.room(b.of[a.owner], more, a.bound()):
 		return apierrors.NewTooManyRequests("too many bytes of requests are on their way; try again later", 1)
 	}
 	if b.of == nil {
@@ -74,10 +77,22 @@ func (a *Account) Need(p decodedsize.Part, n int64) error {
 	return nil
 }
 
-// room says whether one who has so much may have more.
-func (b *Budget) room(has, more int64) bool {
+// bound is how much the user may have. The budget's lock is held.
+func (a *Account) bound() int64 {
+	own := int64(0)
+	for _, n := range a.has {
+		own += n
+	}
+	if a.budget.of[a.owner] == own {
+		return Alone
+	}
+	return PerUser
+}
+
+// room says whether one who has so much, and may have most, may have more.
+func (b *Budget) room(has, more, most int64) bool {
 	left := Total - b.all - more
-	return has+more <= min(PerUser, left-reserve) || has+more <= Little && left >= 0
+	return has+more <= min(most, left-reserve) || has+more <= Little && left >= 0
 }
 
 // Close gives back what the account has.

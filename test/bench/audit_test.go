@@ -39,20 +39,7 @@ func objectsInAll() int {
 
 // audits are the policies, by turns: expressions in CEL, Rego, and a module in waPC. None refuses a request.
 var audits = []func(i int) string{
-	func(i int) string {
-		return fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: p%[1]d}
-spec:
-  matchConstraints: {resourceRules: %[2]s}
-  validations: [{expression: "%[3]s"}]
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: p%[1]d}
-spec: {policyName: p%[1]d, validationActions: [Audit]}
-`, i, aboutPods.rules(), expression(i, aboutPods, plainImage))
-	},
+	func(i int) string { return celPolicy(i, aboutPods, "Audit") },
 	func(i int) string {
 		return fmt.Sprintf(`apiVersion: constraints.gatekeeper.sh/v1beta1
 kind: Template%[1]d

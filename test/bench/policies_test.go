@@ -96,7 +96,9 @@ const (
 	kyvernoImage = `image(c.image).identifier() != 'bad%d'`
 )
 
-func admissionPolicy(i int, on target) string {
+func admissionPolicy(i int, on target) string { return celPolicy(i, on, "Deny") }
+
+func celPolicy(i int, on target, action string) string {
 	return fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: p%[1]d}
@@ -107,8 +109,8 @@ spec:
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata: {name: p%[1]d}
-spec: {policyName: p%[1]d, validationActions: [Deny]}
-`, i, on.rules(), expression(i, on, plainImage))
+spec: {policyName: p%[1]d, validationActions: [%[4]s]}
+`, i, on.rules(), expression(i, on, plainImage), action)
 }
 
 func kyvernoValidating(image, elsewhere string) func(i int, on target) string {

@@ -30,16 +30,23 @@ func (l *lasting) Err() error {
 	return nil
 }
 
-// TestEachStepOfAPatchMayBeTheLast: the request may end at any of them, and the next one is not begun.
-func TestEachStepOfAPatchMayBeTheLast(t *testing.T) {
+// lookup is a resource of the core group.
+func lookup(t *testing.T, name string) (*api.Contract, *api.Resource, object.Codec) {
+	t.Helper()
 	contract, err := api.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	resource, codec, ok := contract.Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	resource, codec, ok := contract.Lookup(schema.GroupVersionResource{Version: "v1", Resource: name})
 	if !ok {
-		t.Fatal("there are no config maps")
+		t.Fatalf("there are no %s", name)
 	}
+	return contract, resource, codec
+}
+
+// TestEachStepOfAPatchMayBeTheLast: the request may end at any of them, and the next one is not begun.
+func TestEachStepOfAPatchMayBeTheLast(t *testing.T) {
+	contract, resource, codec := lookup(t, "configmaps")
 	const whole = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"ns"},"data":{"k":"v"}}`
 	versioned, err := codec.Decode([]byte(whole), object.JSON)
 	if err != nil {
@@ -91,14 +98,7 @@ func (n *needs) Need(p decodedsize.Part, bytes int64) error {
 
 // TestWhatIsTakenWhileABodyIsDecodedCounts, once for a request: for JSON twice what stays; what is counted of YAML has it.
 func TestWhatIsTakenWhileABodyIsDecodedCounts(t *testing.T) {
-	contract, err := api.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	resource, codec, ok := contract.Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
-	if !ok {
-		t.Fatal("there are no config maps")
-	}
+	contract, resource, codec := lookup(t, "configmaps")
 	const data = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"b"}}`
 	for media, times := range map[string]int64{object.JSON: 2, object.YAML: 0} {
 		b := wanted.Body{Contract: contract, Resource: resource, Codec: codec, Version: "v1", Name: "a", Data: []byte(data), MediaType: media}
@@ -129,14 +129,7 @@ func TestWhatIsTakenWhileABodyIsDecodedCounts(t *testing.T) {
 
 // TestAnApplyInYAMLCountsAsInJSON: what comes of it takes as much, in whichever form it was sent.
 func TestAnApplyInYAMLCountsAsInJSON(t *testing.T) {
-	contract, err := api.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	resource, codec, ok := contract.Lookup(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
-	if !ok {
-		t.Fatal("there are no pods")
-	}
+	contract, resource, codec := lookup(t, "pods")
 	const entries = 1000
 	asked := map[string]int64{}
 	for form, data := range map[string]string{
@@ -162,14 +155,7 @@ func TestAnApplyInYAMLCountsAsInJSON(t *testing.T) {
 
 // TestWhatWouldBeLargeIsNotDecoded: entries of three bytes would become half a gigabyte of containers, in whatever form they come.
 func TestWhatWouldBeLargeIsNotDecoded(t *testing.T) {
-	contract, err := api.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	resource, codec, ok := contract.Lookup(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
-	if !ok {
-		t.Fatal("there are no pods")
-	}
+	contract, resource, codec := lookup(t, "pods")
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"ns"},"spec":{"containers":[{"name":"c","image":"x"}]}}`
 	versioned, err := codec.Decode([]byte(pod), object.JSON)
 	if err != nil {

@@ -43,7 +43,8 @@ func TestWorkThatGrowsWithTheSquareIsRefused(t *testing.T) {
 		{"many entries among many", patch("a", "large", types.StrategicMergePatchType, `{"spec":{"containers":[`+env(6000, "X")+`]}}`), ""},
 		{
 			"the same key again and again",
-			patch("a", "large", types.StrategicMergePatchType, `{"spec":{"containers":`+many(1000, `{"name":"c","env":[{"name":"X%d"}]}`)+`}}`), "entries with the same key",
+			patch("a", "large", types.StrategicMergePatchType, `{"spec":{"containers":`+many(1000, `{"name":"c","env":[{"name":"X%d"}]}`)+`}}`),
+			"entries with the same key",
 		},
 		{"one entry among many", patch("a", "large", types.StrategicMergePatchType, `{"spec":{"containers":[`+env(1, "X")+`]}}`), ""},
 		{"a thousand among a thousand", patch("a", "p", types.StrategicMergePatchType, `{"spec":{"containers":[`+env(1000, "X")+`]}}`), ""},

@@ -30,7 +30,8 @@ const (
 // Budget counts what requests take in memory: their bodies, while they are on their way and until the requests are answered, and what
 // these and the objects that they change are decoded to, with what is taken for a moment while they are decoded.
 //
-// A user has at most PerUser, or Alone with one request, and does not take more of what is left over than he leaves, so that a few users cannot take everything.
+// A user has at most PerUser, or Alone with one request, and does not take more of what is left over than he leaves, so that a few users
+// cannot take everything.
 // Whoever has only Little finds room all the same, in the reserve. The zero value is ready to use.
 type Budget struct {
 	mu  sync.Mutex

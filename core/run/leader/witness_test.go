@@ -309,7 +309,8 @@ func TestSlowStoresAndBusyMachinesKeepTheHolder(t *testing.T) {
 	})
 }
 
-// Whoever is cut from whom and from the store when: nobody works beside who has followed him for longer than is said, and in the end one does.
+// Whoever is cut from whom and from the store when: nobody works beside who has followed him for longer than is said, and in the end
+// one does.
 func TestOverlapsAreBounded(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

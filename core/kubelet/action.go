@@ -28,9 +28,9 @@ func (w *worker) execute(ctx context.Context, p *corev1.Pod, a pod.Action) pod.D
 	case pod.StartSandbox:
 		return w.startSandbox(ctx, p, a)
 	case pod.StopSandbox:
-		return w.runStep(ctx, "sandbox.stop", p, func(ctx context.Context) error { return w.cfg.Engine.StopSandbox(ctx, a.ID) })
+		return w.endStep(ctx, "sandbox.stop", p, a.ID, w.cfg.Engine.StopSandbox)
 	case pod.RemoveSandbox:
-		return w.runStep(ctx, "sandbox.remove", p, func(ctx context.Context) error { return w.cfg.Engine.RemoveSandbox(ctx, a.ID) })
+		return w.endStep(ctx, "sandbox.remove", p, a.ID, w.cfg.Engine.RemoveSandbox)
 	case pod.Pull:
 		return w.pull(ctx, p, a)
 	case pod.Create:
@@ -44,7 +44,7 @@ func (w *worker) execute(ctx context.Context, p *corev1.Pod, a pod.Action) pod.D
 	case pod.Kill:
 		return w.kill(ctx, p, a)
 	case pod.RemoveContainer:
-		return w.runStep(ctx, "container.remove", p, func(ctx context.Context) error { return w.cfg.Engine.RemoveContainer(ctx, a.ID) })
+		return w.endStep(ctx, "container.remove", p, a.ID, w.cfg.Engine.RemoveContainer)
 	case pod.Grant:
 		return w.grant(p)
 	case pod.Resize:
@@ -59,6 +59,16 @@ func (w *worker) execute(ctx context.Context, p *corev1.Pod, a pod.Action) pod.D
 		return w.runStep(ctx, "cleanup", p, func(ctx context.Context) error { return w.cfg.Host.Erase(ctx, w.uid) })
 	}
 	return pod.Done{}
+}
+
+// endStep ends a container or sandbox in the runtime, and what of it the runtime does not know of.
+func (w *worker) endStep(ctx context.Context, name string, p *corev1.Pod, id string, end func(context.Context, string) error) pod.Done {
+	return w.runStep(ctx, name, p, func(ctx context.Context) error {
+		if err := end(ctx, id); err != nil {
+			return err
+		}
+		return w.killStrays(ctx, p, id)
+	})
 }
 
 // runStep does what has no other outcome than that it is done or not.

@@ -20,11 +20,18 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
 
-// strayKiller is an optional power of a Host: to end the processes of a container that
-// the runtime reports as dead. The runtime can be wrong: where a start was cut off,
+// strayKiller is an optional power of a Host: to end the processes of a container or sandbox
+// that the runtime reports as dead. The runtime can be wrong: where a start was cut off,
 // because the kubelet that asked for it died, the process may run on.
 type strayKiller interface {
 	KillStrays(ctx context.Context, p *corev1.Pod, container string) error
+}
+
+func (w *worker) killStrays(ctx context.Context, p *corev1.Pod, container string) error {
+	if g, ok := w.cfg.Host.(strayKiller); ok && container != "" {
+		return g.KillStrays(ctx, p, container)
+	}
+	return nil
 }
 
 func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Done {
@@ -60,10 +67,8 @@ func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Do
 	if err != nil {
 		return fail("CreateContainerConfigError", err)
 	}
-	if g, ok := w.cfg.Host.(strayKiller); ok && a.Former != "" {
-		if err := g.KillStrays(ctx, p, a.Former); err != nil {
-			return fail("CreateContainerError", err)
-		}
+	if err := w.killStrays(ctx, p, a.Former); err != nil {
+		return fail("CreateContainerError", err)
 	}
 	id, err := w.cfg.Engine.CreateContainer(ctx, a.Sandbox, cfg, sandbox)
 	if err != nil {

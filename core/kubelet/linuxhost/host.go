@@ -251,7 +251,7 @@ func (h *Host) Release(ctx context.Context, uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// KillStrays ends the processes that are left of a container.
+// KillStrays ends the processes that are left of a container or sandbox.
 func (h *Host) KillStrays(ctx context.Context, p *corev1.Pod, container string) error {
 	if h.cfg.CgroupRoot == "" || container == "" || strings.ContainsAny(container, "/\x00") {
 		return nil

@@ -130,6 +130,16 @@ func (w *world) processes(pods int) {
 				w.t.Logf("process %d runs %q in\n%s", pid, line, group)
 			}
 		}
+		if w.t.Failed() {
+			containers, _ := w.node.Engine().ListContainers(w.t.Context())
+			for _, c := range containers {
+				w.t.Logf("the runtime says that container %s of %s is %s", c.Id, c.Labels["io.kubernetes.pod.uid"], c.State)
+			}
+			sandboxes, _ := w.node.Engine().ListSandboxes(w.t.Context())
+			for _, s := range sandboxes {
+				w.t.Logf("the runtime says that sandbox %s of %s is %s", s.Id, s.Labels["io.kubernetes.pod.uid"], s.State)
+			}
+		}
 	}()
 	nodetest.Eventually(w.t, fmt.Sprintf("%d processes run in %d pods", 2*pods, pods), func() (done bool) {
 		var err error

@@ -30,7 +30,7 @@ type Write func(ctx context.Context, again bool)
 // Reports are what is to be written. It is safe for concurrent use; nil is one that writes
 // at once.
 type Reports struct {
-	queue workqueue.TypedDelayingInterface[types.UID]
+	queue workqueue.TypedInterface[types.UID]
 
 	mu      sync.Mutex
 	waiting map[types.UID]pending
@@ -44,7 +44,7 @@ type pending struct{ first, also Write }
 // New makes one; nothing is written before Run.
 func New() *Reports {
 	return &Reports{
-		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
+		queue:   workqueue.NewTyped[types.UID](),
 		waiting: map[types.UID]pending{}, writing: map[types.UID]chan struct{}{}, again: map[types.UID]bool{},
 	}
 }
@@ -82,7 +82,12 @@ func (r *Reports) take(about types.UID, delay time.Duration, put func(*pending))
 	if r.writing[about] != nil {
 		r.again[about] = true
 	}
-	r.queue.AddAfter(about, delay)
+	if delay > 0 {
+		// Not a queue with delays of its own, which has a goroutine from the moment that it is made.
+		time.AfterFunc(delay, func() { r.queue.Add(about) })
+		return true
+	}
+	r.queue.Add(about)
 	return true
 }
 

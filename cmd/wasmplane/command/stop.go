@@ -99,7 +99,7 @@ func interrupt(pid int) (await func(context.Context) error, err error) {
 				return err
 			}
 			if ctx.Err() != nil {
-				return fmt.Errorf("process %d has given up its data and has not ended", pid)
+				return fmt.Errorf("process %d has given up its data and has not ended: end it with kill -9 %[1]d", pid)
 			}
 		}
 	}, nil

@@ -31,8 +31,7 @@ const (
 // these and the objects that they change are decoded to, with what is taken for a moment while they are decoded.
 //
 // A user has at most PerUser, or Alone with one request, and does not take more of what is left over than he leaves, so that a few users
-// cannot take everything.
-// Whoever has only Little finds room all the same, in the reserve. The zero value is ready to use.
+// cannot take everything. Whoever has only Little finds room all the same, in the reserve. The zero value is ready to use.
 type Budget struct {
 	mu  sync.Mutex
 	all int64
@@ -80,14 +79,18 @@ func (a *Account) Need(p decodedsize.Part, n int64) error {
 
 // bound is how much the user may have. The budget's lock is held.
 func (a *Account) bound() int64 {
-	own := int64(0)
-	for _, n := range a.has {
-		own += n
-	}
-	if a.budget.of[a.owner] == own {
+	if a.budget.of[a.owner] == a.total() {
 		return Alone
 	}
 	return PerUser
+}
+
+// total is what the account has. The budget's lock is held.
+func (a *Account) total() (all int64) {
+	for _, n := range a.has {
+		all += n
+	}
+	return all
 }
 
 // room says whether one who has so much, and may have most, may have more.
@@ -101,12 +104,8 @@ func (a *Account) Close() {
 	b := a.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a.closed = true
-	all := int64(0)
-	for p, n := range a.has {
-		all += n
-		a.has[p] = 0
-	}
+	all := a.total()
+	a.closed, a.has = true, [decodedsize.Parts]int64{}
 	if all == 0 {
 		return // most requests are reads
 	}

@@ -71,7 +71,6 @@ func TestTheLatestIsWritten(t *testing.T) {
 func TestWhatHoldsForAMomentIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
 		r, began := New(), time.Now()
 		var mu sync.Mutex
 		written := map[string]time.Duration{}
@@ -82,7 +81,8 @@ func TestWhatHoldsForAMomentIsNotWritten(t *testing.T) {
 				written[what] = time.Since(began)
 			}
 		}
-		go r.Run(ctx)
+		var done sync.WaitGroup
+		done.Go(func() { r.Run(ctx) })
 		for _, about := range []types.UID{"stays", "goes on", "is refused"} {
 			r.SubmitAfter(ctx, about, time.Second, write(string(about)+": waits"))
 		}
@@ -90,6 +90,8 @@ func TestWhatHoldsForAMomentIsNotWritten(t *testing.T) {
 		r.Cancel(ctx, "goes on")
 		r.Submit(ctx, "is refused", write("is refused: no room"))
 		time.Sleep(time.Hour)
+		stop()
+		done.Wait()
 		want := map[string]time.Duration{"stays: waits": time.Second, "is refused: no room": 500 * time.Millisecond}
 		if !maps.Equal(written, want) {
 			t.Errorf("written: %v, want %v", written, want)
